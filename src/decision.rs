@@ -1,0 +1,175 @@
+//! What one policy answers, what a chain concludes, and the codes of every refusal.
+//!
+//! Knows neither MCP nor WebAssembly.
+
+use crate::vocabulary::Digest;
+
+/// One of the two places where a request is judged (semantics section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Seam {
+    /// `tools/call`.
+    Tools,
+    /// Everything else that reads from or acts on the server.
+    Reads,
+}
+
+impl Seam {
+    /// The word for this seam in `ctx.seam`, in configuration and in audit records.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Reads => "reads",
+        }
+    }
+}
+
+/// What one policy answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The request may pass.
+    Allow,
+    /// A person must approve; the text is the policy's prompt.
+    Ask(String),
+    /// The request must not pass; the text is the policy's reason.
+    Deny(String),
+}
+
+/// Why a policy gave no decision (semantics section 4). Always a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The guest trapped.
+    Trap,
+    /// The guest ran past its deadline.
+    Timeout,
+    /// The guest asked for more memory or table than its limit.
+    Memory,
+    /// The guest returned something too large, or that is no decision.
+    Output,
+    /// The host panicked or failed while judging.
+    Internal,
+    /// The policy could not be loaded or configured.
+    Load,
+}
+
+impl Fault {
+    /// The refusal code that this fault becomes.
+    #[must_use]
+    pub fn code(self) -> Code {
+        match self {
+            Self::Trap => Code::PolicyTrap,
+            Self::Timeout => Code::PolicyTimeout,
+            Self::Memory => Code::PolicyMemory,
+            Self::Output => Code::PolicyOutput,
+            Self::Internal => Code::PolicyInternal,
+            Self::Load => Code::PolicyLoad,
+        }
+    }
+}
+
+/// The machine-readable cause of a refusal (semantics section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// A policy denied, or no policy of the chain decides.
+    Denied,
+    /// A policy asked and nobody can be asked.
+    CannotAsk,
+    /// The person declined.
+    Declined,
+    /// The question was dismissed, or the host is stopping.
+    Cancelled,
+    /// The answer was not an approval.
+    NotApproved,
+    /// Nobody answered in time.
+    Timeout,
+    /// The policies changed while the question was open, and they still ask.
+    PolicyChanged,
+    /// See [`Fault::Trap`].
+    PolicyTrap,
+    /// See [`Fault::Timeout`].
+    PolicyTimeout,
+    /// See [`Fault::Memory`].
+    PolicyMemory,
+    /// See [`Fault::Output`].
+    PolicyOutput,
+    /// See [`Fault::Internal`].
+    PolicyInternal,
+    /// See [`Fault::Load`].
+    PolicyLoad,
+    /// The audit record could not be written.
+    AuditUnavailable,
+}
+
+impl Code {
+    /// The code as it stands in a refusal.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::CannotAsk => "cannot_ask",
+            Self::Declined => "declined",
+            Self::Cancelled => "cancelled",
+            Self::NotApproved => "not_approved",
+            Self::Timeout => "timeout",
+            Self::PolicyChanged => "policy_changed",
+            Self::PolicyTrap => "policy_trap",
+            Self::PolicyTimeout => "policy_timeout",
+            Self::PolicyMemory => "policy_memory",
+            Self::PolicyOutput => "policy_output",
+            Self::PolicyInternal => "policy_internal",
+            Self::PolicyLoad => "policy_load",
+            Self::AuditUnavailable => "audit_unavailable",
+        }
+    }
+}
+
+/// Whether a policy counts in its chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Its decision counts.
+    Enforce,
+    /// It runs and is recorded, and does not count (semantics section 3).
+    Observe,
+}
+
+/// What one policy of a chain did in one judgement, for the audit record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyRecord {
+    /// The policy's name: its file, or `builtin:NAME`.
+    pub policy: String,
+    /// Digest over the component's bytes and its configuration.
+    pub digest: Digest,
+    /// Whether the decision counted.
+    pub mode: Mode,
+    /// The decision, or why there was none and what exactly happened (for the log and the record only).
+    pub decision: Result<Decision, (Fault, String)>,
+    /// How long this policy took, in microseconds.
+    pub micros: u64,
+}
+
+/// What a chain concludes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conclusion {
+    /// Every enforcing policy allowed, and there was at least one.
+    Allow,
+    /// At least one policy asked and none denied: the prompts, in the order of the chain. Never empty.
+    Ask(Vec<String>),
+    /// The first denial.
+    Deny {
+        /// Why.
+        code: Code,
+        /// The policy's own reason for [`Code::Denied`], a fixed text for every other code.
+        detail: String,
+    },
+}
+
+/// What a chain concludes, with the decision of every policy that ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The conclusion.
+    pub conclusion: Conclusion,
+    /// The revision of the chain that judged. Covers enforcing policies only (ruling L8).
+    pub revision: Digest,
+    /// Every policy that ran, in order.
+    pub policies: Vec<PolicyRecord>,
+}

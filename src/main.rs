@@ -1,0 +1,3 @@
+//! The `gatewright` program.
+
+fn main() {}

@@ -1,1 +1,338 @@
-//! (in work)
+//! The upstream: the MCP server being guarded, as a pair of byte channels.
+//!
+//! A request goes out only as a [`Cleared`], which holds a permit or is ungated by the method table;
+//! everything else as a [`Relay`], which the gate's closed lists made. Ids towards the upstream are
+//! this connection's own integers. Nothing is retried by itself.
+//!
+//! Deliberately does not know sessions, policies or the client: what arrives is handed on in order.
+
+pub mod child;
+pub mod tools;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::gate::permit::{Cleared, Relay, Ungated};
+use crate::wire::line::{Line, LineSplitter};
+use crate::wire::upstream_frame::{self, Answer, Unreadable, UpstreamFrame};
+
+/// Lines that wait for the upstream to read them; then whoever sends waits.
+const OUTGOING_LINES_MAX: usize = 64;
+
+/// A connected upstream: bytes in, bytes out, and a word on how it ended.
+#[derive(Debug)]
+pub struct Link {
+    /// Takes the lines for the upstream. Dropping it tells the upstream that no more will come.
+    pub outgoing: mpsc::Sender<Bytes>,
+    /// Yields what the upstream writes, in any pieces; ends when it is gone.
+    pub incoming: mpsc::Receiver<Bytes>,
+    /// Says, after `incoming` has ended, how the upstream ended.
+    pub ending: oneshot::Receiver<String>,
+}
+
+impl Link {
+    /// Both ends of a link in memory: the host's, and the other as (lines out, bytes in, the ending).
+    #[must_use]
+    pub fn in_memory() -> (
+        Self,
+        mpsc::Receiver<Bytes>,
+        mpsc::Sender<Bytes>,
+        oneshot::Sender<String>,
+    ) {
+        let (outgoing, lines) = mpsc::channel(OUTGOING_LINES_MAX);
+        let (bytes, incoming) = mpsc::channel(OUTGOING_LINES_MAX);
+        let (end, ending) = oneshot::channel();
+        (
+            Self {
+                outgoing,
+                incoming,
+                ending,
+            },
+            lines,
+            bytes,
+            end,
+        )
+    }
+}
+
+/// What went wrong upstream (semantics section 4); the client sees the code, the log the rest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UpstreamFault {
+    /// It is gone.
+    #[error("the upstream server has ended: {0}")]
+    Exited(String),
+    /// It did not answer in time.
+    #[error("the upstream server did not answer within {0} ms")]
+    Timeout(u64),
+    /// Its answer cannot be delivered.
+    #[error("the upstream server's answer is malformed: {0}")]
+    Garbage(String),
+}
+
+impl UpstreamFault {
+    /// The stable code in the error's `data` and in the audit record.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Exited(_) => "upstream_exited",
+            Self::Timeout(_) => "upstream_timeout",
+            Self::Garbage(_) => "upstream_garbage",
+        }
+    }
+}
+
+/// What arrives from the upstream, in the order in which it was written.
+#[derive(Debug)]
+pub enum Arrival {
+    /// An answer to the request that was forwarded under this id.
+    Answer(u64, Result<Answer, UpstreamFault>),
+    /// A request of the upstream to the client.
+    Request(upstream_frame::UpstreamRequest),
+    /// A notification.
+    Notification(crate::wire::frame::Notification),
+    /// The upstream is gone; every request that waits has no answer.
+    Ended(UpstreamFault),
+}
+
+/// The sending side of one connection.
+#[derive(Debug)]
+pub struct Upstream {
+    outgoing: Mutex<Option<mpsc::Sender<Bytes>>>,
+    next_id: AtomicU64,
+    own: Mutex<HashMap<u64, oneshot::Sender<Result<Answer, UpstreamFault>>>>,
+    ended: Mutex<Option<UpstreamFault>>,
+    skipped: AtomicU64,
+}
+
+/// The receiving side of one connection.
+#[derive(Debug)]
+pub struct Arrivals {
+    upstream: Arc<Upstream>,
+    incoming: mpsc::Receiver<Bytes>,
+    ending: Option<oneshot::Receiver<String>>,
+    lines: LineSplitter,
+    queue: VecDeque<Arrival>,
+}
+
+impl Upstream {
+    /// Takes a link in use. `line_bytes_max` bounds one line of the upstream.
+    #[must_use]
+    pub fn connect(link: Link, line_bytes_max: usize) -> (Arc<Self>, Arrivals) {
+        let upstream = Arc::new(Self {
+            outgoing: Mutex::new(Some(link.outgoing)),
+            next_id: AtomicU64::new(1),
+            own: Mutex::default(),
+            ended: Mutex::default(),
+            skipped: AtomicU64::new(0),
+        });
+        let arrivals = Arrivals {
+            upstream: Arc::clone(&upstream),
+            incoming: link.incoming,
+            ending: Some(link.ending),
+            lines: LineSplitter::new(line_bytes_max),
+            queue: VecDeque::new(),
+        };
+        (upstream, arrivals)
+    }
+
+    /// An id for a request that is about to be forwarded. Register who waits for it, then call [`Self::forward`].
+    #[must_use]
+    pub fn reserve_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Forwards a request under an id of [`Self::reserve_id`]. The one way in which a request reaches an upstream.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamFault::Exited`] when the upstream is gone; the request did not reach it.
+    pub async fn forward(&self, cleared: Cleared, id: u64) -> Result<(), UpstreamFault> {
+        self.send(cleared.into_line(id)).await
+    }
+
+    /// Passes on a notification or a response.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamFault::Exited`] when the upstream is gone.
+    pub async fn relay(&self, relay: Relay) -> Result<(), UpstreamFault> {
+        self.send(relay.into_line()).await
+    }
+
+    /// Sends a request of this host itself and waits for its answer. Cancel-safe: a late answer is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamFault`] when there is no answer.
+    pub async fn ask(&self, request: Ungated) -> Result<Answer, UpstreamFault> {
+        let id = self.reserve_id();
+        let (answer, answered) = oneshot::channel();
+        self.own
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id, answer);
+        let waiting = OwnRequest { upstream: self, id };
+        self.send(Cleared::Ungated(request).into_line(id)).await?;
+        let outcome = answered.await.unwrap_or_else(|_| Err(self.why_ended()));
+        drop(waiting);
+        outcome
+    }
+
+    /// Tells the upstream that nothing more will come.
+    pub fn close(&self) {
+        self.outgoing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+    }
+
+    /// Lines of the upstream that were no messages, so far.
+    #[must_use]
+    pub fn skipped_lines(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed)
+    }
+
+    async fn send(&self, line: Bytes) -> Result<(), UpstreamFault> {
+        let outgoing = self
+            .outgoing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        match outgoing {
+            Some(outgoing) => outgoing.send(line).await.map_err(|_| self.why_ended()),
+            None => Err(self.why_ended()),
+        }
+    }
+
+    fn why_ended(&self) -> UpstreamFault {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ended.unwrap_or_else(|| UpstreamFault::Exited("the connection is closed".to_owned()))
+    }
+
+    fn end(&self, fault: &UpstreamFault) {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault.clone());
+        self.close();
+        let waiting = std::mem::take(&mut *self.own.lock().unwrap_or_else(PoisonError::into_inner));
+        for answer in waiting.into_values() {
+            let _nobody_waits = answer.send(Err(fault.clone()));
+        }
+    }
+
+    /// Hands an answer to whoever of this host waits for it; gives it back when nobody of ours does.
+    fn own_answer(
+        &self,
+        id: u64,
+        answer: Result<Answer, UpstreamFault>,
+    ) -> Option<Result<Answer, UpstreamFault>> {
+        let waiting = self
+            .own
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id);
+        match waiting {
+            Some(waiting) => {
+                let _nobody_waits = waiting.send(answer);
+                None
+            }
+            None => Some(answer),
+        }
+    }
+}
+
+/// Forgets a request of this host when nobody waits for it any more.
+struct OwnRequest<'a> {
+    upstream: &'a Upstream,
+    id: u64,
+}
+
+impl Drop for OwnRequest<'_> {
+    fn drop(&mut self) {
+        self.upstream
+            .own
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.id);
+    }
+}
+
+impl Arrivals {
+    /// The next thing that arrives; none after [`Arrival::Ended`]. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Arrival> {
+        loop {
+            if let Some(arrival) = self.take_queued() {
+                return Some(arrival);
+            }
+            match self.incoming.recv().await {
+                Some(bytes) => self.lines.push(&bytes),
+                None => return self.ended().await,
+            }
+        }
+    }
+
+    fn take_queued(&mut self) -> Option<Arrival> {
+        loop {
+            if let Some(arrival) = self.queue.pop_front() {
+                return Some(arrival);
+            }
+            let line = self.lines.next()?;
+            self.read(line);
+        }
+    }
+
+    async fn ended(&mut self) -> Option<Arrival> {
+        if let Some(line) = self.lines.finish() {
+            self.read(line);
+            if let Some(arrival) = self.queue.pop_front() {
+                return Some(arrival);
+            }
+        }
+        // The receiver stays in place until it has answered, so that a cancelled wait can be taken up again.
+        let how = match self.ending.as_mut() {
+            Some(ending) => ending
+                .await
+                .unwrap_or_else(|_| "the connection closed".to_owned()),
+            None => return None,
+        };
+        self.ending = None;
+        let fault = UpstreamFault::Exited(how);
+        self.upstream.end(&fault);
+        Some(Arrival::Ended(fault))
+    }
+
+    fn read(&mut self, line: Line) {
+        let line = match line {
+            Line::Frame(line) => line,
+            Line::TooLong => {
+                self.upstream.skipped.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!("a line of the upstream is longer than the limit and was skipped");
+                return;
+            }
+        };
+        match upstream_frame::read_upstream(line) {
+            Ok(UpstreamFrame::Answer(answer)) => self.answered(answer.id(), Ok(answer)),
+            Ok(UpstreamFrame::Request(request)) => self.queue.push_back(Arrival::Request(request)),
+            Ok(UpstreamFrame::Notification(notification)) => {
+                self.queue.push_back(Arrival::Notification(notification));
+            }
+            Err(Unreadable::Skipped) => {
+                self.upstream.skipped.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(Unreadable::Malformed { ids, detail }) => {
+                self.upstream.skipped.fetch_add(1, Ordering::Relaxed);
+                for id in ids {
+                    self.answered(id, Err(UpstreamFault::Garbage(detail.clone())));
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, id: u64, answer: Result<Answer, UpstreamFault>) {
+        if let Some(answer) = self.upstream.own_answer(id, answer) {
+            self.queue.push_back(Arrival::Answer(id, answer));
+        }
+    }
+}

@@ -124,6 +124,16 @@ impl RandomId {
         Self(u128::from_be_bytes(bytes))
     }
 
+    /// Reads what [`fmt::Display`] wrote: exactly 32 lower-case hexadecimal digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() != 32 || !text.bytes().all(lower_hex) {
+            return None;
+        }
+        u128::from_str_radix(text, 16).ok().map(Self)
+    }
+
     /// The 16 bytes it was made from.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
@@ -164,6 +174,15 @@ mod tests {
         check(&"n".repeat(129), Err(ToolNameError::TooLong { bytes: 129 }));
         check(&"é".repeat(64), Ok(&"é".repeat(64)));
         check(&"é".repeat(65), Err(ToolNameError::TooLong { bytes: 130 }));
+    }
+
+    #[test]
+    fn random_ids_read_back_exactly() {
+        let id = RandomId::from_random([0xab; 16]);
+        assert_eq!(Some(id), RandomId::parse(&id.to_string()));
+        assert_eq!(None, RandomId::parse(&id.to_string().to_uppercase()));
+        assert_eq!(None, RandomId::parse("+1"));
+        assert_eq!(None, RandomId::parse(&"a".repeat(33)));
     }
 
     #[test]

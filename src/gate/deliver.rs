@@ -1,0 +1,213 @@
+//! What the gate must look at on the way back, in the stateless era (2026-07-28).
+//!
+//! An upstream may ask for input in its result: only what the client declared on this request is
+//! relayed, and an approval that was given travels with the upstream's own state. Results that came
+//! through an approval are never cached, gated ones never shared. Everything else passes raw.
+
+use super::ask::sealed::{Bindings, Carried, KEY_PREFIX, Purpose};
+use super::{Attempt, Caller, Gate};
+use crate::decision::Seam;
+use crate::seam::Guard;
+use crate::vocabulary::DecisionId;
+use crate::wire::era::{ClientCapabilities, Era};
+use crate::wire::object;
+use crate::wire::upstream_frame::Answer;
+
+/// A gated result may be cached for this long at most, in milliseconds, so that an old list does not
+/// outlive the policy that judged it (semantics section 7).
+pub const GATED_TTL_MS_MAX: u64 = 60_000;
+
+/// The start of every `_meta` key that only this host may use (ruling R49).
+pub const OWN_META_PREFIX: &str = "gatewright/";
+
+/// An approval that a person gave for one call.
+#[derive(Clone, Debug)]
+pub struct Approval {
+    pub(super) revision: String,
+    pub(super) question: String,
+    pub(super) bindings: Bindings,
+    pub(super) carry: Option<Carry>,
+}
+
+/// What goes on to the upstream in the place of this host's state.
+#[derive(Clone, Debug)]
+pub struct Carry {
+    pub(super) upstream_state: Option<String>,
+    pub(super) responses: Option<String>,
+}
+
+/// What is remembered of a forwarded request until its answer comes. It permits nothing.
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    decision_id: DecisionId,
+    era: Era,
+    seam: Seam,
+    method: String,
+    capabilities: ClientCapabilities,
+    approval: Option<Approval>,
+    stateful: bool,
+}
+
+impl Ticket {
+    pub(super) fn new(
+        id: DecisionId,
+        attempt: &Attempt,
+        caller: &Caller,
+        approval: Option<Approval>,
+    ) -> Self {
+        Self {
+            decision_id: id,
+            era: caller.era,
+            seam: attempt.judged.seam,
+            method: attempt.request.method().to_owned(),
+            capabilities: caller.capabilities.clone(),
+            approval,
+            stateful: attempt.judged.request_state.is_some() || attempt.judged.input_responses.is_some(),
+        }
+    }
+
+    /// The verdict that let the request pass.
+    #[must_use]
+    pub fn decision_id(&self) -> DecisionId {
+        self.decision_id
+    }
+}
+
+/// What an upstream did that it must not, in words for the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the upstream's answer cannot be delivered: {0}")]
+pub struct Undeliverable(String);
+
+/// An answer that may go to the client.
+#[derive(Debug)]
+pub struct Delivered {
+    /// The answer.
+    pub answer: Answer,
+    /// The upstream asks for input.
+    pub input_required: bool,
+}
+
+impl Gate {
+    /// Checks and completes an upstream's answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Undeliverable`]; the client gets an internal error and nothing of the answer.
+    pub fn deliver(&self, ticket: &Ticket, answer: Answer) -> Result<Delivered, Undeliverable> {
+        let Some(result) = answer.result() else {
+            return Ok(Delivered {
+                answer,
+                input_required: false,
+            });
+        };
+        match ticket.era {
+            Era::Handshake => Ok(Delivered {
+                answer,
+                input_required: false,
+            }),
+            Era::Stateless if is_input_required(result) => self.deliver_input_required(ticket, answer),
+            Era::Stateless => Ok(Delivered {
+                answer: self.uncached(ticket, answer),
+                input_required: false,
+            }),
+        }
+    }
+
+    fn deliver_input_required(&self, ticket: &Ticket, answer: Answer) -> Result<Delivered, Undeliverable> {
+        let result = answer.result().unwrap_or("{}");
+        if !matches!(
+            ticket.method.as_str(),
+            "tools/call" | "resources/read" | "prompts/get"
+        ) {
+            return Err(Undeliverable(format!("`{}` cannot ask for input", ticket.method)));
+        }
+        let requests = object::member(result, "inputRequests").unwrap_or("{}");
+        for request in object::members(requests) {
+            relayable(&request.name, request.value, &ticket.capabilities)?;
+        }
+        let Some(approval) = &ticket.approval else {
+            return Ok(Delivered {
+                answer,
+                input_required: true,
+            });
+        };
+        let upstream_state = match object::member(result, "requestState") {
+            None | Some("null") => None,
+            Some(raw) => Some(object::text(raw).ok_or_else(|| Undeliverable("its state is no text".into()))?),
+        };
+        let carried = Carried {
+            purpose: Purpose::Carry { upstream_state },
+            revision: approval.revision.clone(),
+            question: approval.question.clone(),
+        };
+        let sealed = self
+            .sealer
+            .seal(&approval.bindings, carried, self.clock.as_ref())
+            .map_err(|error| Undeliverable(error.to_string()))?;
+        let answer = answer.with_result_members(&[("requestState", &object::quote(&sealed.state))]);
+        Ok(Delivered {
+            answer,
+            input_required: true,
+        })
+    }
+
+    /// Caching hints: none survive an approval or an exchange of input, and a gated result is private.
+    fn uncached(&self, ticket: &Ticket, answer: Answer) -> Answer {
+        if ticket.approval.is_some() || ticket.stateful {
+            return answer.with_result_members(&[("ttlMs", "0"), ("cacheScope", r#""private""#)]);
+        }
+        let result = answer.result().unwrap_or("{}");
+        let hinted = object::member(result, "ttlMs");
+        let scoped = object::member(result, "cacheScope");
+        if matches!(self.guards.of(ticket.seam), Guard::Unset) || (hinted.is_none() && scoped.is_none()) {
+            return answer;
+        }
+        let ttl_ms = hinted
+            .and_then(|raw| raw.parse::<u64>().ok())
+            .unwrap_or(0)
+            .min(GATED_TTL_MS_MAX);
+        answer.with_result_members(&[("ttlMs", &ttl_ms.to_string()), ("cacheScope", r#""private""#)])
+    }
+}
+
+fn is_input_required(result: &str) -> bool {
+    object::member(result, "resultType")
+        .and_then(object::text)
+        .as_deref()
+        == Some("input_required")
+}
+
+/// Whether one of the upstream's requests may be put to this client.
+fn relayable(key: &str, request: &str, capabilities: &ClientCapabilities) -> Result<(), Undeliverable> {
+    if key.starts_with(KEY_PREFIX) {
+        return Err(Undeliverable("it uses a key of this host".into()));
+    }
+    let method = object::member(request, "method")
+        .and_then(object::text)
+        .unwrap_or_default();
+    let params = object::member(request, "params");
+    if !matches!(
+        method.as_str(),
+        "elicitation/create" | "sampling/createMessage" | "roots/list"
+    ) {
+        return Err(Undeliverable(format!("`{method}` is no request for input")));
+    }
+    if !capabilities.may_receive(&method, params) {
+        return Err(Undeliverable(format!(
+            "it asks for `{method}`, which the client did not declare"
+        )));
+    }
+    if wears_our_marks(params) {
+        return Err(Undeliverable(format!("it uses a `{OWN_META_PREFIX}` key")));
+    }
+    Ok(())
+}
+
+/// Whether params of an upstream carry a `_meta` key that only this host may use.
+#[must_use]
+pub fn wears_our_marks(params: Option<&str>) -> bool {
+    let meta = params
+        .and_then(|params| object::member(params, "_meta"))
+        .unwrap_or("{}");
+    object::members(meta).any(|member| member.name.starts_with(OWN_META_PREFIX))
+}

@@ -1,0 +1,190 @@
+//! What the upstream sends: answers to the one request that waits, requests under ids of this host,
+//! notifications in order. Values pass raw.
+
+use super::Session;
+use super::state::{Conversation, Forwarded, Opening, RELAYED_MAX};
+use crate::gate::deliver::wears_our_marks;
+use crate::gate::permit::Relay;
+use crate::upstream::{Arrival, UpstreamFault};
+use crate::wire::era::Era;
+use crate::wire::frame::Notification;
+use crate::wire::id::RequestId;
+use crate::wire::object;
+use crate::wire::upstream_frame::{Answer, UpstreamRequest};
+
+/// Names the stream to which a notification of revision 2026-07-28 belongs: the id of its
+/// `subscriptions/listen` request, which this host maps like every other id.
+const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+impl Session {
+    /// Takes one thing from the upstream.
+    pub(super) async fn arrived(&self, arrival: Arrival) {
+        match arrival {
+            Arrival::Answer(upstream_id, Ok(answer)) => self.answered(upstream_id, answer).await,
+            Arrival::Answer(upstream_id, Err(fault)) => self.failed(upstream_id, &fault).await,
+            Arrival::Request(request) => self.relay_request(&request).await,
+            Arrival::Notification(notification) => self.relay_notification(&notification).await,
+            Arrival::Ended(fault) => self.upstream_ended(&fault).await,
+        }
+    }
+
+    async fn answered(&self, upstream_id: u64, answer: Answer) {
+        let forwarded = self.state().forwarded.remove(&upstream_id);
+        let Some(forwarded) = forwarded else {
+            self.state().dropped += 1;
+            return;
+        };
+        self.state().opened(&forwarded, &answer);
+        let answer = named_for_the_client(answer, &forwarded.id);
+        let Some(ticket) = &forwarded.ticket else {
+            return self.answer(&forwarded.id, answer.to_client(&forwarded.id)).await;
+        };
+        match self.gate.deliver(ticket, answer) {
+            Ok(delivered) => {
+                let outcome = if delivered.input_required {
+                    "input_required"
+                } else {
+                    outcome(&delivered.answer)
+                };
+                let code = delivered
+                    .answer
+                    .error()
+                    .and_then(|error| object::member(error, "code"));
+                self.record_outcome(&forwarded, outcome, code);
+                self.answer(&forwarded.id, delivered.answer.to_client(&forwarded.id))
+                    .await;
+            }
+            Err(undeliverable) => {
+                let fault = UpstreamFault::Garbage(undeliverable.to_string());
+                self.state().forwarded.insert(upstream_id, forwarded);
+                self.failed(upstream_id, &fault).await;
+            }
+        }
+    }
+
+    /// A request of the upstream: relayed under an id of this host when the client declared that it can.
+    async fn relay_request(&self, request: &UpstreamRequest) {
+        let relayed = self.state().relay(request);
+        match relayed {
+            Ok(id) => self.to_client(request.to_client(&id)).await,
+            Err((code, message)) => {
+                tracing::warn!(code, message, "a request of the upstream was not relayed");
+                let _upstream_is_gone = self
+                    .upstream
+                    .relay(Relay::own_error(request.id_raw(), code, message))
+                    .await;
+            }
+        }
+    }
+
+    async fn relay_notification(&self, notification: &Notification) {
+        if notification.method() == "notifications/tools/list_changed" {
+            self.tools.changed();
+        }
+        let named = self.state().named_for_the_client(notification);
+        match named {
+            Some(line) => self.to_client(line.to_line()).await,
+            None => self.state().dropped += 1,
+        }
+    }
+
+    /// The upstream is gone: every request that waits is told so, and what it asked is forgotten.
+    async fn upstream_ended(&self, fault: &UpstreamFault) {
+        tracing::error!(%fault, "the upstream is gone");
+        let waiting: Vec<u64> = {
+            let mut state = self.state();
+            state.relayed.clear();
+            state.forwarded.keys().copied().collect()
+        };
+        for upstream_id in waiting {
+            self.failed(upstream_id, fault).await;
+        }
+    }
+}
+
+impl Conversation {
+    /// An answer to `initialize` or `server/discover` may settle the era of the session.
+    fn opened(&mut self, forwarded: &Forwarded, answer: &Answer) {
+        match (forwarded.opens, answer.result()) {
+            (None, _) => {}
+            (Some(Opening::Settled(Era::Handshake)), Some(result)) => {
+                self.opening = Opening::Settled(Era::Handshake);
+                if let Some(revision) = object::member(result, "protocolVersion").and_then(object::text) {
+                    self.revision = revision;
+                }
+            }
+            (Some(Opening::Settled(Era::Handshake)), None) => self.opening = Opening::Undecided,
+            (Some(Opening::Settled(Era::Stateless)), Some(_)) if self.opening == Opening::Undecided => {
+                self.settle_stateless();
+            }
+            (Some(Opening::Settled(Era::Stateless) | Opening::Undecided | Opening::Initializing), _) => {}
+        }
+    }
+
+    /// Issues an id for a request of the upstream, or says why the client does not get it.
+    fn relay(&mut self, request: &UpstreamRequest) -> Result<RequestId, (i64, &'static str)> {
+        match self.opening {
+            Opening::Settled(Era::Stateless) => {
+                return Err((-32601, "revision 2026-07-28 has no requests from the server"));
+            }
+            Opening::Undecided | Opening::Initializing | Opening::Settled(Era::Handshake) => {}
+        }
+        if wears_our_marks(request.params()) {
+            return Err((-32602, "`_meta` keys that start with `gatewright/` are reserved"));
+        }
+        if !self.capabilities.may_receive(request.method(), request.params()) {
+            return Err((-32601, "the client did not declare that it can do this"));
+        }
+        if RELAYED_MAX <= self.relayed.len() {
+            return Err((-32603, "too many requests wait for the client"));
+        }
+        let id = RequestId::from_integer(self.next_relay_id);
+        self.next_relay_id += 1;
+        self.relayed.insert(id.clone(), request.id_raw().to_owned());
+        Ok(id)
+    }
+
+    /// The notification with the ids that the client knows; none when it is about nothing the client has.
+    fn named_for_the_client(&mut self, notification: &Notification) -> Option<Notification> {
+        let params = notification.params().unwrap_or("{}");
+        if notification.method() == "notifications/cancelled" {
+            let raw = object::member(params, "requestId")?;
+            let id = self
+                .relayed
+                .iter()
+                .find_map(|(id, upstream)| (upstream == raw).then(|| id.clone()))?;
+            self.relayed.remove(&id);
+            return Some(notification.with_param("requestId", Some(id.raw())));
+        }
+        let meta = object::member(params, "_meta").unwrap_or("{}");
+        match (self.era(), object::member(meta, SUBSCRIPTION_ID)) {
+            (Era::Stateless, Some(raw)) => {
+                let listening = self.forwarded.get(&raw.parse::<u64>().ok()?)?;
+                let meta = object::with_member(meta, SUBSCRIPTION_ID, Some(listening.id.raw()));
+                Some(notification.with_param("_meta", Some(&meta)))
+            }
+            (Era::Stateless, None) | (Era::Handshake, _) => Some(notification.clone()),
+        }
+    }
+}
+
+/// The end of a subscription names it by the id that the client gave it.
+fn named_for_the_client(answer: Answer, id: &RequestId) -> Answer {
+    let meta = answer
+        .result()
+        .and_then(|result| object::member(result, "_meta"))
+        .unwrap_or("{}");
+    if object::member(meta, SUBSCRIPTION_ID) != Some(answer.id().to_string().as_str()) {
+        return answer;
+    }
+    let meta = object::with_member(meta, SUBSCRIPTION_ID, Some(id.raw()));
+    answer.with_result_members(&[("_meta", &meta)])
+}
+
+fn outcome(answer: &Answer) -> &'static str {
+    match answer.result() {
+        None => "error",
+        Some(result) if object::member(result, "isError") == Some("true") => "tool_error",
+        Some(_) => "ok",
+    }
+}

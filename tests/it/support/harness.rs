@@ -1,0 +1,157 @@
+//! A host between a client and a fake upstream, all in memory and under paused time.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use gatewright::audit::AuditLog;
+use gatewright::clock::{Clock, RandomUnavailable, SystemClock};
+use gatewright::host::{Host, Settings};
+use gatewright::seam::Guards;
+use gatewright::session::Ended;
+use gatewright::wire::line::{Line, LineSplitter};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::upstream::FakeUpstream;
+
+/// Wall time that follows tokio's paused time.
+#[derive(Debug)]
+pub(crate) struct PausedClock {
+    start: Instant,
+}
+
+impl Clock for PausedClock {
+    fn now_unix_ms(&self) -> u64 {
+        1_796_000_000_000 + u64::try_from(self.start.elapsed().as_millis()).unwrap()
+    }
+
+    fn random(&self, bytes: &mut [u8]) -> Result<(), RandomUnavailable> {
+        SystemClock.random(bytes)
+    }
+}
+
+/// One session in front of one fake upstream.
+pub(crate) struct Harness {
+    pub(crate) upstream: FakeUpstream,
+    pub(crate) audit: Arc<Mutex<Vec<String>>>,
+    pub(crate) shutdown: CancellationToken,
+    to_host: Option<mpsc::Sender<Line>>,
+    splitter: LineSplitter,
+    from_host: mpsc::Receiver<Bytes>,
+    seen: Vec<Value>,
+    raw: Vec<String>,
+    served: Option<JoinHandle<Ended>>,
+}
+
+impl Harness {
+    /// Must run under paused time on a current-thread runtime.
+    pub(crate) fn start(guards: Guards, settings: Settings, stateless: bool, script: Option<Vec<String>>) -> Self {
+        let clock = Arc::new(PausedClock { start: Instant::now() });
+        let (audit, records) = AuditLog::in_memory(Arc::clone(&clock) as Arc<dyn Clock>);
+        let frame_bytes_max = settings.scan.frame_bytes_max;
+        let host = Host::new(guards, Arc::new(audit), clock, settings).unwrap();
+        let (upstream, link) = FakeUpstream::start(stateless, script);
+        let (to_host, lines) = mpsc::channel(64);
+        let (client, from_host) = mpsc::channel(4096);
+        let shutdown = host.shutdown();
+        let served = tokio::spawn(async move { host.serve(lines, client, link).await.unwrap() });
+        Self {
+            upstream,
+            audit: records,
+            shutdown,
+            to_host: Some(to_host),
+            splitter: LineSplitter::new(frame_bytes_max),
+            from_host,
+            seen: Vec::new(),
+            raw: Vec::new(),
+            served: Some(served),
+        }
+    }
+
+    /// Opens a session as a well-behaved client of the era does.
+    pub(crate) async fn open(&mut self, era: &str, revision: &str, capabilities: &Value) {
+        if era == "2025" {
+            let params = json!({
+                "protocolVersion": revision, "capabilities": capabilities,
+                "clientInfo": {"name": "case", "version": "1"}
+            });
+            self.send(&json!({"jsonrpc": "2.0", "id": "open", "method": "initialize", "params": params}).to_string()).await;
+            self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        } else {
+            let meta = json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {}
+            });
+            self.send(&json!({"jsonrpc": "2.0", "id": "open", "method": "server/discover", "params": {"_meta": meta}}).to_string())
+                .await;
+        }
+        let opened = self.take(|message| message["id"] == "open").expect("the session opens");
+        assert!(opened.get("result").is_some(), "{opened}");
+    }
+
+    pub(crate) async fn send(&mut self, line: &str) {
+        self.send_bytes(format!("{line}\n").as_bytes()).await;
+    }
+
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        self.splitter.push(bytes);
+        while let Some(line) = self.splitter.next() {
+            self.to_host.as_ref().expect("the client is there").send(line).await.expect("the host reads");
+        }
+        self.settle().await;
+    }
+
+    /// The client goes away.
+    pub(crate) async fn disconnect(&mut self) {
+        self.to_host = None;
+        self.settle().await;
+    }
+
+    /// Lets everything run that can run without time passing.
+    pub(crate) async fn settle(&mut self) {
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        while let Ok(line) = self.from_host.try_recv() {
+            let line = String::from_utf8(line.to_vec()).expect("the host sends UTF-8");
+            let line = line.strip_suffix('\n').expect("a line ends").to_owned();
+            assert!(!line.contains('\n'), "one message is one line: {line}");
+            self.seen.push(serde_json::from_str(&line).expect("the host sends JSON"));
+            self.raw.push(line);
+        }
+    }
+
+    /// Moves time.
+    pub(crate) async fn advance(&mut self, ms: u64) {
+        self.settle().await;
+        tokio::time::advance(std::time::Duration::from_millis(ms)).await;
+        self.settle().await;
+    }
+
+    /// Takes the first message not yet taken that fits.
+    pub(crate) fn take(&mut self, fits: impl Fn(&Value) -> bool) -> Option<Value> {
+        let at = self.seen.iter().position(fits)?;
+        self.raw.remove(at);
+        Some(self.seen.remove(at))
+    }
+
+    /// As [`Self::take`], with the text as it was sent.
+    pub(crate) fn take_raw(&mut self, fits: impl Fn(&Value) -> bool) -> Option<(Value, String)> {
+        let at = self.seen.iter().position(fits)?;
+        Some((self.seen.remove(at), self.raw.remove(at)))
+    }
+
+    /// Everything that was sent and not taken.
+    pub(crate) fn untaken(&self) -> &[Value] {
+        &self.seen
+    }
+
+    /// Ends the session and waits for its end.
+    pub(crate) async fn finish(mut self) -> Ended {
+        self.to_host = None;
+        self.served.take().expect("it ends once").await.expect("the session does not panic")
+    }
+}

@@ -121,6 +121,35 @@ impl Code {
             Self::AuditUnavailable => "audit_unavailable",
         }
     }
+
+    /// The `detail` of a refusal whose code carries no text of a policy (ruling R34).
+    #[must_use]
+    pub fn fixed_detail(self) -> &'static str {
+        match self {
+            Self::Denied => "the policy denied this request",
+            Self::CannotAsk => "this request needs an approval, and nobody can be asked here",
+            Self::Declined => "the person who was asked declined this call",
+            Self::Cancelled => "the question was dismissed without an answer; the call was not made",
+            Self::NotApproved => {
+                "the answer was not an approval: only action `accept` with exactly `approve: true` is one"
+            }
+            Self::Timeout => "nobody answered in time; the client may not show questions, or the person was away",
+            Self::PolicyChanged => {
+                "the policies changed while the question was open and still ask; make the call again to be asked anew"
+            }
+            Self::PolicyTrap => "a policy failed while judging this request; see the audit record",
+            Self::PolicyTimeout => "a policy ran past its deadline; see the audit record",
+            Self::PolicyMemory => "a policy asked for more memory than its limit; see the audit record",
+            Self::PolicyOutput => {
+                "a policy gave an answer that is no decision or is too large; see the audit record"
+            }
+            Self::PolicyInternal => "the host failed while judging this request; see its log",
+            Self::PolicyLoad => "a policy could not be started; see the audit record",
+            Self::AuditUnavailable => {
+                "the audit record cannot be written, so nothing may pass; see the host's log"
+            }
+        }
+    }
 }
 
 /// Whether a policy counts in its chain.
@@ -172,4 +201,14 @@ pub struct Verdict {
     pub revision: Digest,
     /// Every policy that ran, in order.
     pub policies: Vec<PolicyRecord>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_says_that_the_client_may_not_show_questions() {
+        assert!(Code::Timeout.fixed_detail().contains("may not show"));
+    }
 }

@@ -215,7 +215,7 @@ impl Gate {
         let Ok(id) = self.random_id() else {
             return Passed::Invalid {
                 code: -32603,
-                message: refuse::fixed_detail(Code::PolicyInternal).to_owned(),
+                message: Code::PolicyInternal.fixed_detail().to_owned(),
             };
         };
         if !attempt.listed && matches!(self.guards.of(attempt.judged.seam), Guard::Unset) {
@@ -268,7 +268,7 @@ impl Gate {
                     case.refuse(
                         &verdict,
                         Code::PolicyChanged,
-                        refuse::fixed_detail(Code::PolicyChanged),
+                        Code::PolicyChanged.fixed_detail(),
                         None,
                     )
                 }
@@ -374,7 +374,7 @@ impl Gate {
                 return case.refuse(
                     verdict,
                     Code::CannotAsk,
-                    refuse::fixed_detail(Code::CannotAsk),
+                    Code::CannotAsk.fixed_detail(),
                     None,
                 );
             }
@@ -413,7 +413,7 @@ impl Gate {
             return case.refuse(
                 verdict,
                 Code::CannotAsk,
-                refuse::fixed_detail(Code::CannotAsk),
+                Code::CannotAsk.fixed_detail(),
                 None,
             );
         };
@@ -458,7 +458,7 @@ impl Gate {
                 case.refuse(
                     &verdict,
                     Code::PolicyChanged,
-                    refuse::fixed_detail(Code::PolicyChanged),
+                    Code::PolicyChanged.fixed_detail(),
                     ask,
                 )
             }

@@ -2,7 +2,7 @@
 //! one is left out of what is forwarded (semantics section 2).
 
 use super::record::Case;
-use super::{Gate, Passed, refuse};
+use super::{Gate, Passed};
 use crate::decision::{Code, Conclusion, Seam};
 use crate::wire::frame::Request;
 use crate::wire::{object, shape};
@@ -46,7 +46,7 @@ impl Gate {
             return Ok(request.clone());
         }
         tracing::info!(decision.id = %case.id, resources = denied.len(), code = Code::Denied.as_str(),
-            detail = refuse::fixed_detail(Code::Denied), "resources are left out of a subscription");
+            detail = Code::Denied.fixed_detail(), "resources are left out of a subscription");
         let kept = shape::listen_without(params, &|uri| !denied.iter().any(|denied| denied == uri));
         Ok(request.with_param("notifications", Some(&kept)))
     }

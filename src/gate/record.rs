@@ -9,7 +9,7 @@ use super::ask::AskOutcome;
 use super::ask::question::Question;
 use super::ask::sealed::Bindings;
 use super::deliver::{Approval, Ticket};
-use super::{Attempt, Caller, Gate, Passed, refuse};
+use super::{Attempt, Caller, Gate, Passed};
 use crate::audit::{AskRecord, QuestionRecord, Record, Subject, VerdictRecord};
 use crate::decision::{Code, Conclusion, PolicyRecord, Seam, Verdict};
 use crate::vocabulary::{DecisionId, Digest, RandomId};
@@ -102,7 +102,7 @@ impl<'a> Case<'a> {
 
     /// Refuses for a person's answer that came with a sealed state.
     pub(super) fn refuse_answer(&self, outcome: AskOutcome, code: Code, waited_ms: u64) -> Passed {
-        let detail = refuse::fixed_detail(code);
+        let detail = code.fixed_detail();
         let written = self.write(Finding {
             policies: &[],
             revision: Digest::of(b""),
@@ -253,7 +253,7 @@ impl<'a> Case<'a> {
     fn append(&self, record: &Record<'_>) -> Result<(), Passed> {
         self.gate.audit.append(record).map_err(|error| {
             tracing::error!(decision.id = %self.id, %error, "the audit record cannot be written; the request is refused");
-            self.refused(false, Code::AuditUnavailable, refuse::fixed_detail(Code::AuditUnavailable))
+            self.refused(false, Code::AuditUnavailable, Code::AuditUnavailable.fixed_detail())
         })
     }
 

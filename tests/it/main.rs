@@ -1,1 +1,5 @@
 //! The integration tests: one binary, a file per feature.
+
+mod support;
+
+mod policies;

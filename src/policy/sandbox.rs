@@ -25,6 +25,9 @@ pub(super) const WRITE_BYTES_MAX: usize = 64 * 1024;
 /// takes that for a broken clock.
 const MONOTONIC_NANOS: u64 = 1_000_000_000;
 
+/// Resources of WASI that one judgement may hold. Past it the guest traps.
+const HANDLES_MAX: usize = 1024;
+
 /// What every random source yields over and over without a grant.
 const RANDOM_BYTES: [u8; 16] = *b"not random at al";
 
@@ -88,9 +91,11 @@ fn deny_all(log: &Log, grants: Grants, now_unix_ms: u64) -> Wasi {
             .insecure_random(Deterministic::new(RANDOM_BYTES.to_vec()))
             .insecure_random_seed(u128::from_be_bytes(RANDOM_BYTES));
     }
+    let mut table = ResourceTable::new();
+    table.set_max_capacity(HANDLES_MAX);
     Wasi {
         context: builder.build(),
-        table: ResourceTable::new(),
+        table,
     }
 }
 

@@ -4,7 +4,6 @@
 //! contract, for the odd and hostile ones.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use gatewright::decision::Mode;
 use gatewright::policy::limits::{Grants, Limits, PolicySettings, Source};
@@ -34,8 +33,7 @@ pub(crate) fn wat_policy(does: Does<'_>) -> String {
     let data = match does {
         Does::Ask(text) | Does::Deny(text) => data_at(TEXT, text.as_bytes()),
         Does::AllowOnly(names) => {
-            let reason = data_at(TEXT, NOT_LISTED.as_bytes());
-            let mut data = reason;
+            let mut data = data_at(TEXT, NOT_LISTED.as_bytes());
             for (at, name) in placed(names) {
                 data.push_str(&data_at(at, name.as_bytes()));
             }
@@ -87,9 +85,9 @@ fn allow_only(names: &[&str]) -> String {
     let mut body = String::new();
     for (at, name) in placed(names) {
         let len = name.len();
-        write!(body, "(if (call $name_is (local.get $in) (i32.const {at}) (i32.const {len})) (then (return (call $allow))))").unwrap();
+        body.push_str(&format!("(if (call $name_is (local.get $in) (i32.const {at}) (i32.const {len})) (then (return (call $allow))))"));
     }
-    write!(body, "(call $deny {})", text_at(TEXT, NOT_LISTED)).unwrap();
+    body.push_str(&format!("(call $deny {})", text_at(TEXT, NOT_LISTED)));
     body
 }
 
@@ -102,7 +100,7 @@ fn text_at(at: usize, text: &str) -> String {
 pub(crate) fn data_at(at: usize, bytes: &[u8]) -> String {
     let mut segment = format!("(data (i32.const {at}) \"");
     for byte in bytes {
-        write!(segment, "\\{byte:02x}").unwrap();
+        segment.push_str(&format!("\\{byte:02x}"));
     }
     segment.push_str("\")\n");
     segment
@@ -121,7 +119,7 @@ pub(crate) struct Guest<'a> {
     pub with: &'a str,
     /// Core imports.
     pub imports: &'a str,
-    /// The core memory's type.
+    /// The core memory, exported as `memory`.
     pub memory: &'a str,
     /// Other items of the core module.
     pub items: &'a str,
@@ -147,7 +145,7 @@ impl Default for Guest<'_> {
             before: "",
             with: "",
             imports: "",
-            memory: "2",
+            memory: r#"(memory (export "memory") 2)"#,
             items: "",
             authorize: "(call $allow)",
             realloc: "",
@@ -232,7 +230,7 @@ impl Guest<'_> {
   {before}
   (core module $m
     {imports}
-    (memory (export "memory") {memory})
+    {memory}
     (global $top (mut i32) (i32.const {HEAP}))
     {ANSWERS}
     (func $realloc (export "cabi_realloc")

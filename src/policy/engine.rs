@@ -207,6 +207,8 @@ fn pooled(settings: &EngineSettings) -> Result<(wasmtime::Engine, Allocation), w
         .max_core_instances_per_component(CORE_INSTANCES_MAX)
         .max_memories_per_component(MEMORIES_MAX)
         .max_tables_per_component(TABLES_MAX)
+        .max_memories_per_module(MEMORIES_MAX)
+        .max_tables_per_module(MEMORIES_MAX)
         .max_memory_size(settings.memory_bytes_max)
         .table_elements(settings.table_elements_max)
         .max_component_instance_size(4 * 1024 * 1024)

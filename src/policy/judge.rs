@@ -28,7 +28,7 @@ const NO_ANSWER: [&str; 2] = ["unexpected discriminant", "fuel allocated for hos
 const HANDOVER_BYTES: usize = 4 * 1024;
 
 /// Text kept of a configuration's refusal, in bytes.
-const REFUSAL_BYTES_MAX: usize = 1024;
+const REFUSAL_BYTES_MAX: usize = 512;
 
 /// Why a guest gave no decision, and what exactly happened.
 pub(super) type Failure = (Fault, String);

@@ -93,7 +93,7 @@ pub enum LoadError {
     },
     /// The engine refuses the component.
     #[error(
-        "policy `{policy}` cannot be compiled ({reason}); rebuild it for the component model without its asynchronous features"
+        "policy `{policy}` cannot be compiled ({reason}); rebuild it without asynchronous functions, threads and 64-bit memories, and as fewer modules if it has many"
     )]
     Compile {
         /// The policy.
@@ -505,13 +505,12 @@ fn function(
     function: &str,
 ) -> Result<ComponentExportIndex, (String, String)> {
     let Some(export) = exports.iter().find(|export| serves(export, interface)) else {
-        let found = if exports.is_empty() {
-            "nothing".to_owned()
-        } else {
-            exports.join("`, `")
+        let found = match exports {
+            [] => "it exports nothing".to_owned(),
+            _ => format!("it exports `{}`", exports.join("`, `")),
         };
         let found = escaped(found.as_bytes(), REASON_BYTES_MAX);
-        return Err((format!("{interface}@{VERSIONS}"), format!("it exports `{found}`")));
+        return Err((format!("{interface}@{VERSIONS}"), found));
     };
     let (item, instance) = component
         .get_export(None, export)

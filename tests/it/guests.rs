@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use gatewright::decision::{Code, Decision, Fault};
 use gatewright::policy::engine::{Engine, EngineSettings};
-use gatewright::policy::limits::PolicySettings;
+use gatewright::policy::limits::{Limits, PolicySettings};
 use gatewright::policy::load::{LoadError, Policy};
 use serde::Deserialize;
 
@@ -113,13 +113,26 @@ struct Case {
 impl Case {
     fn named(name: &str) -> Self {
         let row = rows().into_iter().find(|row| row.name == name).expect(name);
-        Self { row, engine: engine() }
+        Self {
+            row,
+            engine: engine(),
+        }
     }
 
-    /// Loads, with default settings.
+    /// Loads, with the settings of a test that is not about time.
     #[track_caller]
     fn load(&self, component: impl Into<Vec<u8>>) -> Policy {
         self.load_with(settings(&self.row.name, component))
+    }
+
+    /// Loads, with the default limits, deadline included.
+    #[track_caller]
+    fn load_by_default(&self, component: impl Into<Vec<u8>>) -> Policy {
+        let settings = settings(&self.row.name, component);
+        self.load_with(PolicySettings {
+            limits: Limits::default(),
+            ..settings
+        })
     }
 
     #[track_caller]
@@ -155,8 +168,15 @@ impl Case {
 
     #[track_caller]
     fn check_refusal(&self, error: &LoadError) {
-        let Row { name, expect_code, message_contains } = &self.row;
-        assert!(expect_code.split(" or ").any(|code| code == error.code()), "{name}: {error}");
+        let Row {
+            name,
+            expect_code,
+            message_contains,
+        } = &self.row;
+        assert!(
+            expect_code.split(" or ").any(|code| code == error.code()),
+            "{name}: {error}"
+        );
         let message = error.to_string();
         if let Some(part) = message_contains {
             assert!(message.contains(part), "{name}: no `{part}` in: {message}");
@@ -170,7 +190,12 @@ impl Case {
     /// What the file asks for after every guest.
     async fn good_call(&self) {
         let good = Policy::load(&self.engine, settings("good", wat_policy(Does::Allow))).unwrap();
-        assert_eq!("allow", Answer::of(&good, "x").await.code(), "after {}", self.row.name);
+        assert_eq!(
+            "allow",
+            Answer::of(&good, "x").await.code(),
+            "after {}",
+            self.row.name
+        );
     }
 }
 
@@ -188,7 +213,10 @@ struct Answer {
 impl Answer {
     async fn of(policy: &Policy, name: &str) -> Self {
         let (decision, micros) = policy.decide(&call(name)).await;
-        Self { decision, time: Duration::from_micros(micros) }
+        Self {
+            decision,
+            time: Duration::from_micros(micros),
+        }
     }
 
     /// In the words of the file.

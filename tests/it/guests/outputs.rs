@@ -5,7 +5,11 @@ use crate::support::policies::Guest;
 
 async fn answers(case: &Case, memory_pages: usize, authorize: &str) -> Answer {
     let memory = format!(r#"(memory (export "memory") {memory_pages})"#);
-    let guest = Guest { memory: &memory, authorize, ..Guest::default() };
+    let guest = Guest {
+        memory: &memory,
+        authorize,
+        ..Guest::default()
+    };
     let policy = case.load(guest.component());
     case.judges(&policy).await;
     case.judges(&policy).await
@@ -32,8 +36,18 @@ pub(super) async fn over_the_limit(case: &Case) {
 }
 
 pub(super) async fn unknown_decision(case: &Case) {
-    answers(case, 2, "(call $answer (i32.const 7) (i32.const 0) (i32.const 0))").await;
-    answers(case, 2, "(call $answer (i32.const 3) (i32.const 0) (i32.const 0))").await;
+    answers(
+        case,
+        2,
+        "(call $answer (i32.const 7) (i32.const 0) (i32.const 0))",
+    )
+    .await;
+    answers(
+        case,
+        2,
+        "(call $answer (i32.const 3) (i32.const 0) (i32.const 0))",
+    )
+    .await;
 }
 
 pub(super) async fn length_overflows(case: &Case) {
@@ -74,9 +88,15 @@ async fn an_answer_that_is_taken_back() {
         ..Guest::default()
     });
     assert_eq!("policy_output", Answer::of(&not_text, "x").await.code());
-    let trap = load(Guest { post_return: "unreachable", ..Guest::default() });
+    let trap = load(Guest {
+        post_return: "unreachable",
+        ..Guest::default()
+    });
     assert_eq!("policy_trap", Answer::of(&trap, "x").await.code());
-    let endless = load(Guest { post_return: "(loop $l (br $l))", ..Guest::default() });
+    let endless = load(Guest {
+        post_return: "(loop $l (br $l))",
+        ..Guest::default()
+    });
     assert_eq!("policy_timeout", Answer::of(&endless, "x").await.code());
     let quiet = load(Guest {
         items: r#"(data (i32.const 1024) "no")"#,

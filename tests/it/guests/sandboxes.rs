@@ -17,7 +17,10 @@ pub(super) async fn files(case: &Case) {
     let counts = "(call $directories (i32.const 64))
         (if (i32.eqz (i32.load (i32.const 68))) (then (return (call $deny (i32.const 1024) (i32.const 7)))))
         (call $allow)";
-    let guest = Guest { items: r#"(data (i32.const 1024) "nothing")"#, ..wasi_guest(&parts, counts) };
+    let guest = Guest {
+        items: r#"(data (i32.const 1024) "nothing")"#,
+        ..wasi_guest(&parts, counts)
+    };
     let answer = case.judges(&case.load(guest.component())).await;
     assert_eq!("nothing", answer.text());
     // There is no descriptor behind any number.
@@ -31,12 +34,13 @@ pub(super) async fn files(case: &Case) {
 pub(super) async fn flood(case: &Case) {
     let parts = Parts::output("stdout");
     let body = "(local.set $y (call $get_out))
+        (memory.fill (i32.const 65536) (i32.const 0) (i32.const 4096))
         (loop $more
             (call $write (local.get $y) (i32.const 65536) (i32.const 4096) (i32.const 64))
             (local.set $x (i32.add (local.get $x) (i32.const 1)))
             (br_if $more (i32.lt_u (local.get $x) (i32.const 262144))))
         (call $allow)";
-    let policy = case.load(wasi_guest(&parts, body).component());
+    let policy = case.load_by_default(wasi_guest(&parts, body).component());
     let lines = Lines::default();
     let logged = lines.watch();
     case.judges(&policy).await;
@@ -54,8 +58,14 @@ pub(super) async fn forged_frame(case: &Case) {
         "(call $write (call $get_out) (i32.const 2048) (i32.const {len}) (i32.const 64))
         (call $deny (i32.const 1024) (i32.const 2))"
     );
-    let items = format!("(data (i32.const 1024) \"no\") (data (i32.const 2048) {:?})", format!("{frame}\n"));
-    let guest = Guest { items: &items, ..wasi_guest(&parts, &body) };
+    let items = format!(
+        "(data (i32.const 1024) \"no\") (data (i32.const 2048) {:?})",
+        format!("{frame}\n")
+    );
+    let guest = Guest {
+        items: &items,
+        ..wasi_guest(&parts, &body)
+    };
     let policy = case.load(guest.component());
     let lines = Lines::default();
     let logged = lines.watch();
@@ -84,7 +94,14 @@ pub(super) async fn random(case: &Case) {
     assert_eq!("deterministic", case.row.expect_code);
     assert_eq!(1, answers(Grants::default()).await);
     // With the grant, 64 coins do not fall on one side.
-    assert_eq!(2, answers(Grants { random: true, clock: false }).await);
+    assert_eq!(
+        2,
+        answers(Grants {
+            random: true,
+            clock: false
+        })
+        .await
+    );
 }
 
 pub(super) async fn state(case: &Case) {
@@ -134,7 +151,8 @@ pub(super) async fn exit(case: &Case) {
     let parts = Parts::exit();
     for status in [0, 1] {
         let body = format!("(call $exit (i32.const {status})) (call $allow)");
-        case.judges(&case.load(wasi_guest(&parts, &body).component())).await;
+        case.judges(&case.load(wasi_guest(&parts, &body).component()))
+            .await;
     }
 }
 
@@ -156,7 +174,13 @@ pub(super) async fn nan(case: &Case) {
     ]
     .concat();
     assert_eq!("deterministic", case.row.expect_code);
-    let policy = case.load(Guest { authorize: &body, ..Guest::default() }.component());
+    let policy = case.load(
+        Guest {
+            authorize: &body,
+            ..Guest::default()
+        }
+        .component(),
+    );
     for _ in 0..20 {
         assert_eq!("allow", Answer::of(&policy, "x").await.code());
     }
@@ -166,7 +190,13 @@ pub(super) async fn host_panic(case: &Case) {
     // The test hook is the log: the host writes a line when it refuses memory, in the middle of the
     // guest's call, and here that line makes it panic.
     let body = "(drop (memory.grow (i32.const 65535))) (call $allow)";
-    let policy = case.load(Guest { authorize: body, ..Guest::default() }.component());
+    let policy = case.load(
+        Guest {
+            authorize: body,
+            ..Guest::default()
+        }
+        .component(),
+    );
     let parts = Parts::timer();
     let waits = case.load(wasi_guest(&parts, body).component());
     let quiet = std::panic::take_hook();
@@ -180,7 +210,13 @@ pub(super) async fn host_panic(case: &Case) {
     }
     // In a chain it is a denial, and the next call of the same policy is answered.
     let verdict = Chain::new(vec![policy]).judge(&call("x")).await;
-    assert_eq!(Err("policy_memory"), verdict.policies[0].decision.clone().map_err(|(fault, _)| fault.code().as_str()));
+    assert_eq!(
+        Err("policy_memory"),
+        verdict.policies[0]
+            .decision
+            .clone()
+            .map_err(|(fault, _)| fault.code().as_str())
+    );
 }
 
 /// No case of the file: what a guest of WASI finds is empty, and its clocks stand still.
@@ -210,6 +246,12 @@ async fn nothing_is_there() {
     let component = wasi_guest(&parts, stands).component();
     let policy = load(component.clone(), Grants::default());
     assert_eq!("allow", Answer::of(&policy, "x").await.code());
-    let policy = load(component, Grants { clock: true, random: false });
+    let policy = load(
+        component,
+        Grants {
+            clock: true,
+            random: false,
+        },
+    );
     assert_eq!("denied", Answer::of(&policy, "x").await.code());
 }

@@ -14,6 +14,10 @@ use crate::support::wasi::{Parts, wasi_guest};
 /// Tells the second process what it is.
 const ALONE: &str = "GATEWRIGHT_TEST_ALONE";
 
+/// Denies with the longest reason.
+const LONG: &str = "(memory.fill (i32.const 65536) (i32.const 0x61) (i32.const 65536))
+    (call $deny (i32.const 65536) (i32.const 65536))";
+
 /// How much resident memory may move: arenas of the allocator, stacks of threads.
 const NOISE_BYTES: usize = 24 * 1024 * 1024;
 
@@ -45,7 +49,11 @@ fn descriptors() -> usize {
 #[track_caller]
 fn is_steady(before: (usize, usize), what: &str) {
     let (memory, open) = (resident_bytes(), descriptors());
-    assert!(memory <= before.0 + NOISE_BYTES, "{what}: memory grew from {} to {memory}", before.0);
+    assert!(
+        memory <= before.0 + NOISE_BYTES,
+        "{what}: memory grew from {} to {memory}",
+        before.0
+    );
     assert_eq!(before.1, open, "{what}: open descriptors");
 }
 
@@ -82,23 +90,42 @@ async fn ten_thousand_mixed_calls() {
         settings.limits.deadline = std::time::Duration::from_millis(20);
         Policy::load(&engine, settings).unwrap()
     };
-    let guest = |authorize: &str| Guest { authorize, ..Guest::default() }.component();
+    let guest = |authorize: &str| {
+        Guest {
+            authorize,
+            ..Guest::default()
+        }
+        .component()
+    };
     let stderr = Parts::output("stderr");
     let timer = Parts::timer();
-    let writes = "(call $write (call $get_out) (i32.const 65536) (i32.const 4096) (i32.const 64)) (call $allow)";
+    let writes =
+        "(call $write (call $get_out) (i32.const 65536) (i32.const 4096) (i32.const 64)) (call $allow)";
     let mixed = [
         (load(wat_policy(Does::Allow)), "allow"),
         (load(wat_policy(Does::Deny("no"))), "denied"),
         (load(wat_policy(Does::Ask("sure?"))), "ask"),
         (load(wat_policy(Does::Trap)), "policy_trap"),
-        (load(guest("(drop (memory.grow (i32.const 65535))) (call $allow)")), "policy_memory"),
-        (load(guest("(call $deny (i32.const 65536) (i32.const 65536))")), "denied"),
-        (load(guest("(call $answer (i32.const 9) (i32.const 0) (i32.const 0))")), "policy_output"),
+        (
+            load(guest("(drop (memory.grow (i32.const 65535))) (call $allow)")),
+            "policy_memory",
+        ),
+        (load(guest(LONG)), "denied"),
+        (
+            load(guest("(call $answer (i32.const 9) (i32.const 0) (i32.const 0))")),
+            "policy_output",
+        ),
         (load(wasi_guest(&stderr, writes).component()), "allow"),
     ];
     let slow = [
         load(wat_policy(Does::Loop)),
-        load(wasi_guest(&timer, "(call $block (call $after (i64.const 1000000000000))) (call $allow)").component()),
+        load(
+            wasi_guest(
+                &timer,
+                "(call $block (call $after (i64.const 1000000000000))) (call $allow)",
+            )
+            .component(),
+        ),
     ];
     let mut before = (0, 0);
     // A fixed order that looks like none: the next state of a linear congruential generator.

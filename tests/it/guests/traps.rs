@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use gatewright::policy::limits::Limits;
+
 use super::{Answer, Case};
 use crate::policies::call;
 use crate::support::log::Lines;
@@ -15,7 +17,11 @@ const LATE: Duration = Duration::from_millis(10);
 const TRIES: usize = 20;
 
 async fn authorizes(case: &Case, authorize: &str, items: &str) {
-    let guest = Guest { authorize, items, ..Guest::default() };
+    let guest = Guest {
+        authorize,
+        items,
+        ..Guest::default()
+    };
     let policy = case.load(guest.component());
     for _ in 0..3 {
         case.judges(&policy).await;
@@ -30,7 +36,10 @@ pub(super) async fn division_by_zero(case: &Case) {
     // The length of the name, which is 1, less 1.
     let zero = "(i32.sub (i32.load offset=4 (local.get $in)) (i32.const 1))";
     let body = format!("(drop (i32.div_u (i32.const 1) {zero})) (call $allow)");
-    let guest = Guest { authorize: &body, ..Guest::default() };
+    let guest = Guest {
+        authorize: &body,
+        ..Guest::default()
+    };
     let policy = case.load(guest.component());
     case.judges(&policy).await;
     assert_eq!("allow", Answer::of(&policy, "xx").await.code());
@@ -40,12 +49,22 @@ pub(super) async fn deep_recursion(case: &Case) {
     let down = "(func $down (param i32) (result i32)
         (if (i32.eqz (local.get 0)) (then (return (i32.const 0))))
         (i32.add (i32.const 1) (call $down (i32.sub (local.get 0) (i32.const 1)))))";
-    authorizes(case, "(drop (call $down (i32.const 10000000))) (call $allow)", down).await;
+    authorizes(
+        case,
+        "(drop (call $down (i32.const 10000000))) (call $allow)",
+        down,
+    )
+    .await;
 }
 
 pub(super) async fn null_table_call(case: &Case) {
     let table = "(table 1 funcref) (type $nothing (func))";
-    authorizes(case, "(call_indirect (type $nothing) (i32.const 0)) (call $allow)", table).await;
+    authorizes(
+        case,
+        "(call_indirect (type $nothing) (i32.const 0)) (call $allow)",
+        table,
+    )
+    .await;
 }
 
 pub(super) async fn abort_after_message(case: &Case) {
@@ -69,7 +88,11 @@ pub(super) async fn abort_after_message(case: &Case) {
     assert!(!line.contains('\u{1b}'));
     // 64 KiB are kept, each shown in six characters; the rest is counted.
     assert_eq!(64 * 1024, line.matches(r"\u{1b}").count());
-    assert!(line.contains(&format!("dropped={}", 256 * 4096 - 64 * 1024)), "{}", &line[..200]);
+    assert!(
+        line.contains(&format!("dropped={}", 256 * 4096 - 64 * 1024)),
+        "{}",
+        &line[..200]
+    );
 }
 
 pub(super) async fn one_input_only(case: &Case) {
@@ -89,19 +112,27 @@ pub(super) async fn one_input_only(case: &Case) {
 pub(super) async fn bad_realloc(case: &Case) {
     for pointer in ["-16", "0x7ffffff0", "131064", "65537"] {
         let realloc = format!("(i32.const {pointer})");
-        let guest = Guest { realloc: &realloc, ..Guest::default() };
+        let guest = Guest {
+            realloc: &realloc,
+            ..Guest::default()
+        };
         case.judges(&case.load(guest.component())).await;
     }
 }
 
 /// Judges until the guest was cut in time once; a mechanism that is late by itself never is.
 async fn cut_in_time(case: &Case, component: String) {
-    let policy = case.load(component);
+    let policy = case.load_by_default(component);
     let deadline = Duration::from_millis(50);
     let mut times = Vec::new();
     for _ in 0..TRIES {
         let answer = case.judges(&policy).await;
-        assert!(deadline <= answer.time, "{} too early: {:?}", case.row.name, answer.time);
+        assert!(
+            deadline <= answer.time,
+            "{} too early: {:?}",
+            case.row.name,
+            answer.time
+        );
         if answer.time <= deadline + LATE {
             return;
         }
@@ -134,14 +165,22 @@ pub(super) async fn blocking_poll(case: &Case) {
 
 pub(super) async fn loop_in_realloc(case: &Case) {
     let realloc = "(loop $again (br $again)) unreachable";
-    cut_in_time(case, Guest { realloc, ..Guest::default() }.component()).await;
+    cut_in_time(
+        case,
+        Guest {
+            realloc,
+            ..Guest::default()
+        }
+        .component(),
+    )
+    .await;
 }
 
 pub(super) async fn just_inside(case: &Case) {
     // Waits for 40 of its 50 ms.
     let timer = Parts::timer();
     let body = "(call $block (call $after (i64.const 40000000))) (call $allow)";
-    let policy = case.load(wasi_guest(&timer, body).component());
+    let policy = case.load_by_default(wasi_guest(&timer, body).component());
     inside(case, &policy, 0).await;
 
     // Counts to `ctx.now-unix-ms`, and the test finds out what 40 ms of counting are.
@@ -164,7 +203,7 @@ pub(super) async fn just_inside(case: &Case) {
         micros = micros.min(took);
     }
     let count = u64::from(count) * 40_000 / micros.max(1);
-    inside(case, &case.load(guest.component()), count).await;
+    inside(case, &case.load_by_default(guest.component()), count).await;
 }
 
 /// One of the tries must be answered as the case expects: a busy machine may make others late.
@@ -184,7 +223,14 @@ async fn counting(policy: &gatewright::policy::load::Policy, count: u32) -> (&'s
     let mut call = call("x");
     call.context.now_unix_ms = count.into();
     let (decision, micros) = policy.decide(&call).await;
-    (Answer { decision, time: Duration::ZERO }.code(), micros)
+    (
+        Answer {
+            decision,
+            time: Duration::ZERO,
+        }
+        .code(),
+        micros,
+    )
 }
 
 pub(super) async fn memory_bomb(case: &Case) {
@@ -194,7 +240,10 @@ pub(super) async fn memory_bomb(case: &Case) {
     authorizes(case, &format!("{grow} (call $allow)"), "").await;
     authorizes(case, &format!("{grow} (loop $ever (br $ever)) unreachable"), "").await;
     let configure = format!("{grow} (call $allow)");
-    let guest = Guest { configure: &configure, ..Guest::default() };
+    let guest = Guest {
+        configure: &configure,
+        ..Guest::default()
+    };
     let loaded = gatewright::policy::load::Policy::load(
         &case.engine,
         settings("bomb in configure", guest.component()),
@@ -233,13 +282,21 @@ pub(super) async fn copies(case: &Case) {
     let mut call = call("x");
     call.args_json = &args;
     let (decision, micros) = policy.decide(&call).await;
-    case.expects(&Answer { decision, time: Duration::from_micros(micros) });
+    case.expects(&Answer {
+        decision,
+        time: Duration::from_micros(micros),
+    });
 }
 
 /// However the deadline is set, and on whatever runtime: an endless guest ends.
 #[test]
 fn an_endless_guest_under_every_deadline() {
-    let single = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let single = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap()
+    };
     let paused = || {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         builder.enable_time().start_paused(true).build().unwrap()
@@ -253,16 +310,24 @@ fn an_endless_guest_under_every_deadline() {
     let ages = "(call $block (call $after (i64.const 1000000000000000000))) (call $allow)";
     let spins = "(loop $again (br $again)) unreachable";
     let components = [
-        Guest { authorize: spins, ..Guest::default() }.component(),
+        Guest {
+            authorize: spins,
+            ..Guest::default()
+        }
+        .component(),
         wasi_guest(&timer, spins).component(),
         wasi_guest(&timer, ages).component(),
     ];
     for component in &components {
         for deadline_ms in [None, Some(0), Some(1), Some(7), Some(300)] {
             let mut settings = settings("endless", component.as_str());
-            if let Some(deadline_ms) = deadline_ms {
-                settings.limits.deadline = Duration::from_millis(deadline_ms);
-            }
+            settings.limits = match deadline_ms {
+                None => Limits::default(),
+                Some(deadline_ms) => Limits {
+                    deadline: Duration::from_millis(deadline_ms),
+                    ..Limits::default()
+                },
+            };
             let policy = gatewright::policy::load::Policy::load(&engine, settings).unwrap();
             for runtime in [single(), paused(), many()] {
                 let answer = runtime.block_on(Answer::of(&policy, "x"));

@@ -23,7 +23,9 @@ impl Lines {
     pub(crate) fn with(&self, text: &str) -> String {
         let lines = self.0.lock().unwrap();
         let mut found = lines.iter().filter(|line| line.contains(text));
-        let line = found.next().unwrap_or_else(|| panic!("no line with `{text}`: {lines:?}"));
+        let line = found
+            .next()
+            .unwrap_or_else(|| panic!("no line with `{text}`: {lines:?}"));
         assert_eq!(None, found.next(), "two lines with `{text}`");
         line.clone()
     }

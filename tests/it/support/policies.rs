@@ -4,6 +4,7 @@
 //! contract, for the odd and hostile ones.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use gatewright::decision::Mode;
 use gatewright::policy::limits::{Grants, Limits, PolicySettings, Source};
@@ -49,7 +50,8 @@ pub(crate) fn wat_policy(does: Does<'_>) -> String {
     .component()
 }
 
-/// Settings of a policy with default limits, without configuration and grants.
+/// Settings of a policy without configuration and grants, with default limits but for the deadline:
+/// it is real time, and a busy machine must not fail a test that is not about time.
 pub(crate) fn settings(name: &str, component: impl Into<Vec<u8>>) -> PolicySettings {
     PolicySettings {
         name: name.to_owned(),
@@ -59,7 +61,10 @@ pub(crate) fn settings(name: &str, component: impl Into<Vec<u8>>) -> PolicySetti
         },
         config_json: String::new(),
         mode: Mode::Enforce,
-        limits: Limits::default(),
+        limits: Limits {
+            deadline: Duration::from_secs(1),
+            ..Limits::default()
+        },
         grants: Grants::default(),
     }
 }

@@ -39,7 +39,11 @@ impl Parts {
             imports.push_str(&format!(r#"(import "wasi" "{name}" (func ${name} {core_type}))"#));
         }
         let with = format!(r#"(with "mem" (instance $mem)) (with "wasi" (instance {exports}))"#);
-        Self { before, with, imports }
+        Self {
+            before,
+            with,
+            imports,
+        }
     }
 
     /// `$get_out` and `$write` (stream, pointer, length, result area) for standard output or error.
@@ -80,7 +84,11 @@ impl Parts {
         Self::new(
             interfaces,
             &[
-                ("after", "(param i64) (result i32)", r#"(func $clock "subscribe-duration")"#),
+                (
+                    "after",
+                    "(param i64) (result i32)",
+                    r#"(func $clock "subscribe-duration")"#,
+                ),
                 ("now", "(result i64)", r#"(func $clock "now")"#),
                 ("block", "(param i32)", r#"(func $poll "[method]pollable.block")"#),
             ],

@@ -158,9 +158,8 @@ impl Case {
     /// Loading must fail as the file expects. Answers with the message.
     #[track_caller]
     fn refuses(&self, settings: PolicySettings) -> String {
-        let error = match Policy::load(&self.engine, settings) {
-            Ok(_) => panic!("{}: loaded", self.row.name),
-            Err(error) => error,
+        let Err(error) = Policy::load(&self.engine, settings) else {
+            panic!("{}: loaded", self.row.name);
         };
         self.check_refusal(&error);
         error.to_string()

@@ -1,6 +1,16 @@
 //! The integration tests: one binary, a file per feature.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "the whole binary is tests; clippy sees only functions marked as such"
+)]
+
 mod support;
 
+mod chain;
 mod guests;
 mod policies;

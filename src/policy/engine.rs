@@ -200,9 +200,10 @@ fn pooled(settings: &EngineSettings) -> Result<(wasmtime::Engine, Allocation), w
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(judgements)
         .total_core_instances(judgements.saturating_mul(CORE_INSTANCES_MAX))
-        // A component has one memory, or at most a few: the pool need not hold the most for all.
-        .total_memories(judgements.saturating_mul(MEMORIES_MAX / 4))
-        .total_tables(judgements.saturating_mul(TABLES_MAX / 4))
+        // Half the judgements may wait and so pile up; that many can have all that they may. The
+        // others are never more than the machine has threads.
+        .total_memories(judgements.saturating_mul(MEMORIES_MAX / 2))
+        .total_tables(judgements.saturating_mul(TABLES_MAX / 2))
         .total_stacks(judgements)
         .max_core_instances_per_component(CORE_INSTANCES_MAX)
         .max_memories_per_component(MEMORIES_MAX)

@@ -12,5 +12,6 @@
 mod support;
 
 mod chain;
+mod contract;
 mod guests;
 mod policies;

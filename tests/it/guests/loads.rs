@@ -392,3 +392,29 @@ async fn configurations_arrive() {
     assert_eq!(load("").digest(), load("{}").digest());
     assert_ne!(load("").digest(), load(config).digest());
 }
+
+/// No cases of the file: what the engine could do and is not let.
+#[test]
+fn proposals_that_stay_off() {
+    let engine = super::engine();
+    for (memory, items) in [
+        (r#"(memory (export "memory") 1 2 shared)"#, ""),
+        (r#"(memory (export "memory") i64 1)"#, ""),
+        (
+            r#"(memory (export "memory") 2)"#,
+            "(type $gc (struct (field i32)))",
+        ),
+    ] {
+        let component = Guest {
+            memory,
+            items,
+            ..Guest::default()
+        }
+        .component();
+        let error = Policy::load(&engine, settings("odd", component)).unwrap_err();
+        assert!(
+            matches!(error, LoadError::Compile { .. }),
+            "{memory} {items}: {error}"
+        );
+    }
+}

@@ -1,5 +1,7 @@
 //! Guests that try to see, remember or touch something.
 
+use std::sync::Arc;
+
 use gatewright::policy::chain::Chain;
 use gatewright::policy::limits::Grants;
 use gatewright::policy::load::Policy;
@@ -254,4 +256,44 @@ async fn nothing_is_there() {
         },
     );
     assert_eq!("denied", Answer::of(&policy, "x").await.code());
+}
+
+/// No case of the file: more judgements that wait than the pool has places take turns.
+#[tokio::test]
+async fn many_judgements_wait_at_once() {
+    let engine = super::engine();
+    let parts = Parts::timer();
+    let waits = "(call $block (call $after (i64.const 3000000))) (call $allow)";
+    let component = wasi_guest(&parts, waits).component();
+    let policy = Arc::new(Policy::load(&engine, settings("waits", component)).unwrap());
+    let mut answers = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        let policy = Arc::clone(&policy);
+        answers.spawn(async move { Answer::of(&policy, "x").await });
+    }
+    let answers = answers.join_all().await;
+    assert!(
+        answers.iter().all(|answer| answer.code() == "allow"),
+        "{answers:?}"
+    );
+}
+
+/// No case of the file: a judgement that is given up leaves nothing behind.
+#[tokio::test]
+async fn a_dropped_judgement_frees_its_place() {
+    let engine = super::engine();
+    let parts = Parts::timer();
+    let waits = "(call $block (call $after (i64.const 1000000000000))) (call $allow)";
+    let policy = Policy::load(&engine, settings("waits", wasi_guest(&parts, waits).component())).unwrap();
+    for _ in 0..200 {
+        let call = call("x");
+        let mut judgement = Box::pin(policy.decide(&call));
+        let polled = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(judgement.as_mut().poll(context).is_pending())
+        });
+        assert!(polled.await, "it waits");
+    }
+    let quick = "(call $block (call $after (i64.const 1000))) (call $allow)";
+    let policy = Policy::load(&engine, settings("quick", wasi_guest(&parts, quick).component())).unwrap();
+    assert_eq!("allow", Answer::of(&policy, "x").await.code());
 }

@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use wasmtime::{Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
+
+use super::sandbox::State;
 
 /// The engine does not tell its version, so a test compares this with the lock file.
 const VERSION: &str = "48.0.8";
@@ -21,6 +23,9 @@ const GUEST_STACK_BYTES_MAX: usize = 512 * 1024;
 
 /// Frames kept of the stack of a guest that trapped.
 const BACKTRACE_FRAMES_MAX: usize = 16;
+
+/// Sandboxes of failed judgements that may wait to be taken down, and hold their memory so long.
+const RETIRED_MAX: usize = 8;
 
 /// Core instances, memories and tables that one component may have. Real ones need many: a policy
 /// in Python has 38 core modules and some 10 memories.
@@ -63,9 +68,11 @@ pub enum EngineError {
         /// What the engine said.
         reason: String,
     },
-    /// The ticker has no thread.
-    #[error("cannot start the thread that enforces deadlines")]
-    Ticker {
+    /// One of the engine's two threads cannot be started.
+    #[error("cannot start the thread that {purpose}")]
+    Thread {
+        /// What it is for.
+        purpose: &'static str,
         /// What the system said.
         source: std::io::Error,
     },
@@ -96,7 +103,8 @@ impl Allocation {
 
 /// Compiles policies and gives their judgements memory and a sense of time.
 ///
-/// Owns the thread that advances the epoch; dropping the last handle stops and joins it.
+/// Owns two threads, one that advances the epoch and one that takes down the sandboxes of failed
+/// judgements; dropping the last handle stops and joins both.
 pub struct Engine {
     wasm: wasmtime::Engine,
     allocation: Allocation,
@@ -104,6 +112,7 @@ pub struct Engine {
     /// Judgements that may wait inside a host call at the same time. The others hold a thread of
     /// the runtime from start to end, so their number is bounded by it.
     waiting: Semaphore,
+    undertaker: Undertaker,
     _ticker: Ticker,
 }
 
@@ -133,6 +142,7 @@ impl Engine {
                 .map_err(|error| EngineError::Engine { reason: format!("{error:#}") })
         })?;
         let ticker = Ticker::start(wasm.clone())?;
+        let undertaker = Undertaker::start()?;
         // One half of the pool is for judgements that wait, so that these cannot starve the rest.
         let waiting = usize::try_from(settings.judgements_max / 2).unwrap_or(1).max(1);
         Ok(Arc::new(Self {
@@ -140,6 +150,7 @@ impl Engine {
             allocation,
             settings: settings.clone(),
             waiting: Semaphore::new(waiting),
+            undertaker,
             _ticker: ticker,
         }))
     }
@@ -170,6 +181,12 @@ impl Engine {
     /// Where a judgement that may wait inside a host call takes its turn.
     pub(super) fn waiting(&self) -> &Semaphore {
         &self.waiting
+    }
+
+    /// Takes a sandbox down after the answer of its judgement has left: wiping all the memory that
+    /// a failing guest may have used takes longer than a deadline may be missed by.
+    pub(super) fn retire(&self, store: Store<State>) {
+        self.undertaker.take(store);
     }
 
     /// The number of ticks after which `span` has certainly passed.
@@ -243,7 +260,10 @@ impl Ticker {
         let thread = std::thread::Builder::new()
             .name("gatewright-ticker".to_owned())
             .spawn(move || tick(&engine, &stopped))
-            .map_err(|source| EngineError::Ticker { source })?;
+            .map_err(|source| EngineError::Thread {
+                purpose: "enforces deadlines",
+                source,
+            })?;
         Ok(Self {
             stop: Some(stop),
             thread: Some(thread),
@@ -277,6 +297,46 @@ fn tick(engine: &wasmtime::Engine, stopped: &mpsc::Receiver<Infallible>) {
     }
 }
 
+/// The thread that takes down the sandboxes of failed judgements.
+struct Undertaker {
+    /// The thread ends when this is gone.
+    stores: Option<mpsc::SyncSender<Store<State>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Undertaker {
+    fn start() -> Result<Self, EngineError> {
+        let (stores, retired) = mpsc::sync_channel(RETIRED_MAX);
+        let thread = std::thread::Builder::new()
+            .name("gatewright-undertaker".to_owned())
+            .spawn(move || retired.into_iter().for_each(drop))
+            .map_err(|source| EngineError::Thread {
+                purpose: "takes sandboxes down",
+                source,
+            })?;
+        Ok(Self {
+            stores: Some(stores),
+            thread: Some(thread),
+        })
+    }
+
+    /// When too many wait already, whoever brings another one takes it down itself.
+    fn take(&self, store: Store<State>) {
+        if let Some(stores) = &self.stores {
+            drop(stores.try_send(store));
+        }
+    }
+}
+
+impl Drop for Undertaker {
+    fn drop(&mut self) {
+        drop(self.stores.take());
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("the thread that takes sandboxes down has panicked");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,10 +355,10 @@ mod tests {
     }
 
     #[test]
-    fn the_ticker_ends_with_the_engine() {
+    fn the_threads_end_with_the_engine() {
         let engine = Engine::new(&EngineSettings::default()).unwrap();
         assert_eq!(1, Arc::strong_count(&engine));
-        // Joins the thread: a ticker that does not end hangs here.
+        // Joins both: a thread that does not end hangs here.
         drop(engine);
     }
 

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use wasmtime::component::{ComponentExportIndex, ComponentNamedList, InstancePre, Lift, Lower, TypedFunc};
-use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
+use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
 
 use super::contract::{
     AuthorizeParams, AuthorizeResult, ConfigureParams, ConfigureResult, WireConfigured, WireContext,
@@ -93,6 +93,9 @@ impl Guest {
         let ended = self.within(self.limits.deadline, run).await;
         let decision = self.conclude(&store, ended);
         self.report(&store);
+        if decision.is_err() {
+            self.engine.retire(store);
+        }
         decision
     }
 
@@ -124,11 +127,25 @@ impl Guest {
             .map_err(|_closed| (Fault::Internal, "the engine is closed".to_owned()))
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a guest's deadline is real time, as its ticks are"
+    )]
     fn store(&self, deadline: Duration, handover_bytes_max: usize, now_unix_ms: u64) -> Store<State> {
         let state = State::new(&self.limits, self.grants, now_unix_ms);
         let mut store = Store::new(self.engine.wasm(), state);
         store.limiter(|state| &mut state.limiter);
         store.set_epoch_deadline(Engine::ticks(deadline));
+        let start = std::time::Instant::now();
+        // Ticks that were late come all at once, and must not cost a guest the time it has left.
+        store.epoch_deadline_callback(move |_| {
+            let left = deadline.saturating_sub(start.elapsed());
+            Ok(if left.is_zero() {
+                UpdateDeadline::Interrupt
+            } else {
+                UpdateDeadline::Continue(Engine::ticks(left))
+            })
+        });
         store.set_hostcall_fuel(handover_bytes_max);
         store
     }

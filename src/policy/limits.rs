@@ -41,6 +41,10 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// How long one judgement may take, `configure` included. Past it: `policy_timeout`.
+    ///
+    /// The engine ends a guest between two instructions. One that fills or copies memory in bulk
+    /// runs to its end, and so can outlive the deadline by as long as touching all of
+    /// `memory_bytes_max` once takes (ruling G3).
     pub deadline: Duration,
     /// Linear memory of one judgement in bytes, all memories together. Past it: `policy_memory`.
     pub memory_bytes_max: usize,

@@ -127,7 +127,7 @@ fn built(root: &Path, flags: &str, policy: &str) -> Result<Vec<u8>> {
     ])?
     .current_dir(&plugins)
     .env("CARGO_TARGET_DIR", plugins.join("target"))
-    .env("CARGO_ENCODED_RUSTFLAGS", flags()?)
+    .env("CARGO_ENCODED_RUSTFLAGS", flags)
     .env_remove("RUSTFLAGS"))?;
     let file = format!(
         "target/{TARGET}/release/gatewright_{}.wasm",

@@ -1,1 +1,3 @@
 //! The integration tests: one binary, a file per feature.
+
+mod floor_plan;

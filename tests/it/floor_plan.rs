@@ -410,134 +410,114 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-#[test]
-fn planted_imports_are_found() {
-    let plan = plan(
-        "| floor | module | one line | may name |\n|---|---|---|---|\n\
-         | 0 | `low` | x | - |\n| 1 | `mid` | x | low |\n| 2 | `side` | x | low |\n| 3 | `top`, `main` | x | all below |\n",
-    )
-    .unwrap();
-    #[track_caller]
-    fn check(plan: &Plan, file: &str, text: &str, expected: &[&str]) {
-        assert_eq!(expected, violations(plan, &module_path(file), text), "{text}");
-    }
-    let side = ["line 1: `mid` may not name `side`"];
+const PLANTED_PLAN: &str = "\
+| floor | module | one line | may name |
+|---|---|---|---|
+| 0 | `low` | x | - |
+| 1 | `mid` | x | low |
+| 2 | `side` | x | low |
+| 3 | `top`, `main` | x | all below |
+";
+
+const SIDE: &str = "line 1: `mid` may not name `side`";
+const OUT: &str = "line 1: `super` leads out of `mid`; write `crate`";
+
+/// A file, its text, and what is wrong with it.
+const PLANTED: &[(&str, &str, &[&str])] = &[
     // What the row lists, and one's own.
-    check(
-        &plan,
+    (
         "src/mid.rs",
         "use crate::low::A; use crate::mid::b::C; fn f(_: crate::low::A) {}",
         &[],
-    );
-    check(
-        &plan,
+    ),
+    (
         "src/top.rs",
         "use crate::{low, mid::{self, x}, side::{a::{b, c}, d}};",
         &[],
-    );
-    check(&plan, "src/lib.rs", "use crate::{low, side};", &[]);
+    ),
+    ("src/lib.rs", "use crate::{low, side};", &[]),
     // What it does not.
-    check(&plan, "src/mid.rs", "use crate::side::A;", &side);
-    check(
-        &plan,
-        "src/mid/deep/er.rs",
-        "fn f() { crate::side::g::<u8>() }",
-        &side,
-    );
-    check(&plan, "src/mid.rs", "pub(in crate::side) fn f() {}", &side);
-    check(&plan, "src/mid.rs", "use crate::{low::{A, B as C}, side};", &side);
-    check(
-        &plan,
+    ("src/mid.rs", "use crate::side::A;", &[SIDE]),
+    ("src/mid/deep/er.rs", "fn f() { crate::side::g::<u8>() }", &[SIDE]),
+    ("src/mid.rs", "pub(in crate::side) fn f() {}", &[SIDE]),
+    ("src/mid.rs", "use crate::{low::{A, B as C}, side};", &[SIDE]),
+    (
         "src/mid.rs",
         "use crate::{low::{a::{b, c as d}, e}, mid::f, side::{g, h}};",
-        &[side[0], side[0]],
-    );
-    check(&plan, "src/mid.rs", "use crate::{{low::A, {side::B}}};", &side);
-    check(&plan, "src/mid.rs", "use crate\n    ::\n    side;", &side);
-    check(
-        &plan,
-        "src/mid.rs",
-        "use crate::*;",
-        &["line 1: `mid` may not name `*`"],
-    );
-    check(
-        &plan,
+        &[SIDE, SIDE],
+    ),
+    ("src/mid.rs", "use crate::{{low::A, {side::B}}};", &[SIDE]),
+    ("src/mid.rs", "use crate\n    ::\n    side;", &[SIDE]),
+    ("src/mid.rs", "use crate::*;", &["line 1: `mid` may not name `*`"]),
+    (
         "src/mid.rs",
         "\n\nuse crate::top::A;",
         &["line 3: `mid` may not name `top`"],
-    );
-    check(
-        &plan,
+    ),
+    (
         "src/low.rs",
         "#[cfg(test)] mod tests { use crate::mid::A; }",
         &["line 1: `low` may not name `mid`"],
-    );
-    check(
-        &plan,
+    ),
+    (
         "src/top.rs",
         "use crate::main::A;",
         &["line 1: `top` may not name `main`"],
-    );
-    check(
-        &plan,
+    ),
+    (
         "src/new.rs",
         "",
         &["the module `new` has no row in ARCHITECTURE.md"],
-    );
+    ),
     // `super`, counted from where it stands.
-    let out = "line 1: `super` leads out of `mid`; write `crate`";
-    check(&plan, "src/mid/deep.rs", "use super::A;", &[]);
-    check(&plan, "src/mid.rs", "mod tests { use super::*; }", &[]);
-    check(&plan, "src/mid.rs", "use super::low::A;", &[out]);
-    check(
-        &plan,
-        "src/mid/deep.rs",
-        "use super::super::side::A;",
-        &[out, side[0]],
-    );
-    check(
-        &plan,
+    ("src/mid/deep.rs", "use super::A;", &[]),
+    ("src/mid.rs", "mod tests { use super::*; }", &[]),
+    ("src/mid.rs", "use super::low::A;", &[OUT]),
+    ("src/mid/deep.rs", "use super::super::side::A;", &[OUT, SIDE]),
+    (
         "src/mid.rs",
         "mod tests { use super::{A, super::side}; }",
-        &[out, side[0]],
-    );
-    check(
-        &plan,
+        &[OUT, SIDE],
+    ),
+    (
         "src/mid.rs",
         "fn f() { if true { mod_it() } } use super::side;",
-        &[out, side[0]],
-    );
+        &[OUT, SIDE],
+    ),
     // Comments, texts and characters are no imports, and hide none.
-    check(
-        &plan,
+    (
         "src/mid.rs",
         "// use crate::side::A;\n/// [`crate::side`]\n//! crate::side",
         &[],
-    );
-    check(
-        &plan,
+    ),
+    (
         "src/mid.rs",
         "/* crate::side /* crate::side */ crate::side */",
         &[],
-    );
-    check(
-        &plan,
+    ),
+    (
         "src/mid.rs",
         r##"const A: &str = "\"crate::side"; const B: &str = r#"crate::side""#;"##,
         &[],
-    );
-    check(
-        &plan,
+    ),
+    (
         "src/mid.rs",
-        "fn f<'a>(_: &'a str, _: char) { ['\"', '\\'', 'x', '{'] } use crate::side;",
-        &side,
-    );
-    check(
-        &plan,
+        r"fn f<'a>(_: &'a str) { ['\'', '\\', 'x', '{'] } use crate::side;",
+        &[SIDE],
+    ),
+    (
         "src/mid.rs",
         r##"const A: &[u8] = br#"""#; const B: u8 = b'"'; use crate::side;"##,
-        &side,
-    );
+        &[SIDE],
+    ),
+];
+
+#[test]
+fn planted_imports_are_found() {
+    let plan = plan(PLANTED_PLAN).unwrap();
+    for (file, text, expected) in PLANTED {
+        assert_eq!(*expected, violations(&plan, &module_path(file), text), "{text}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! Invariant: machine code is only ever made here, from WebAssembly; a compiled artifact that
 //! somebody else made is never loaded.
 
+pub mod builtin;
 pub mod engine;
 pub mod limits;
 pub mod load;

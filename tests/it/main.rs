@@ -13,5 +13,7 @@ mod support;
 
 mod chain;
 mod contract;
+mod floor_plan;
 mod guests;
+mod plugins_carried;
 mod policies;

@@ -19,3 +19,15 @@ fn bindings_are_the_same() {
         include_str!("../../deny-all/src/bindings.rs")
     );
 }
+
+#[test]
+fn every_folder_brings_its_linker() {
+    let configs = [
+        include_str!("../../allow-all/.cargo/config.toml"),
+        include_str!("../../allowlist/.cargo/config.toml"),
+        include_str!("../../deny-all/.cargo/config.toml"),
+        include_str!("../../paths/.cargo/config.toml"),
+    ];
+    assert!(configs[0].contains("linker = \"wasm-component-ld\""));
+    assert!(configs.iter().all(|config| *config == configs[0]));
+}

@@ -1,1 +1,21 @@
-//! (in work)
+//! Policies: WebAssembly components that judge requests, each judgement in a fresh sandbox.
+//!
+//! This module does not know MCP. It meets the rest of the host at [`seam`](crate::seam) only.
+//!
+//! Invariant: a judgement leaves nothing behind; its instance dies with it.
+//! Invariant: whatever goes wrong in or around a guest is a denial (semantics section 4).
+//! Invariant: machine code is only ever made here, from WebAssembly; a compiled artifact that
+//! somebody else made is never loaded.
+
+pub mod builtin;
+pub mod engine;
+pub mod limits;
+pub mod load;
+
+pub mod chain;
+
+mod contract;
+mod judge;
+mod sandbox;
+mod shape;
+mod text;

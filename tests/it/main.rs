@@ -1,1 +1,19 @@
 //! The integration tests: one binary, a file per feature.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "the whole binary is tests; clippy sees only functions marked as such"
+)]
+
+mod support;
+
+mod chain;
+mod contract;
+mod floor_plan;
+mod guests;
+mod plugins_carried;
+mod policies;

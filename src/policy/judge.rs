@@ -1,0 +1,309 @@
+//! One judgement: a fresh instance, one answer, and nothing left.
+
+use std::panic::AssertUnwindSafe;
+use std::str::Utf8Error;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use wasmtime::component::{ComponentExportIndex, ComponentNamedList, InstancePre, Lift, Lower, TypedFunc};
+use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
+
+use super::contract::{
+    AuthorizeParams, AuthorizeResult, ConfigureParams, ConfigureResult, WireConfigured, WireContext,
+    WireDecision,
+};
+use super::engine::Engine;
+use super::limits::{Grants, Limits};
+use super::sandbox::{State, WRITE_BYTES_MAX};
+use super::text::escaped;
+use crate::decision::{Decision, Fault};
+use crate::seam::Call;
+
+/// The texts by which the engine refuses a value that is no answer, and for which it has no type.
+/// Whatever is not recognized here is a trap, and a denial all the same.
+const NO_ANSWER: [&str; 2] = ["unexpected discriminant", "fuel allocated for hostcalls"];
+
+/// What a component needs room for beside the text that it hands over in one call, in bytes.
+const HANDOVER_BYTES: usize = 4 * 1024;
+
+/// Text kept of a configuration's refusal, in bytes.
+const REFUSAL_BYTES_MAX: usize = 512;
+
+/// Why a guest gave no decision, and what exactly happened.
+pub(super) type Failure = (Fault, String);
+
+/// A component, ready to be instantiated.
+pub(super) struct Guest {
+    pub(super) engine: Arc<Engine>,
+    pub(super) name: String,
+    pub(super) instance: InstancePre<State>,
+    pub(super) authorize: ComponentExportIndex,
+    pub(super) configure: Option<ComponentExportIndex>,
+    /// Whether it imports WASI, so that it can wait inside a host call, where no epoch ends it.
+    pub(super) waits: bool,
+    pub(super) config_json: String,
+    pub(super) limits: Limits,
+    pub(super) grants: Grants,
+}
+
+/// What came of one try to configure an instance.
+pub(super) enum Trial {
+    /// It works.
+    Ready,
+    /// `configure` refused, with this text, cut and escaped.
+    Refused(String),
+    /// An export does not have the type of the contract.
+    WrongType(String),
+    /// It failed.
+    Failed(Failure),
+}
+
+/// Why a run ended without a decision.
+enum Ended {
+    /// The engine says why.
+    Error(wasmtime::Error),
+    /// `configure` refused in a judgement what it took when the policy was loaded.
+    Unconfigured(String),
+    /// An export does not have the type of the contract.
+    WrongType(wasmtime::Error),
+}
+
+impl From<wasmtime::Error> for Ended {
+    fn from(error: wasmtime::Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Guest {
+    /// Judges `call` in a fresh instance, within the deadline.
+    ///
+    /// A guest that imports nothing runs to its end in the first poll, on the thread that polls.
+    pub(super) async fn judge(&self, call: &Call<'_>) -> Result<Decision, Failure> {
+        let _turn = self.turn().await?;
+        let mut store = self.store(
+            self.limits.deadline,
+            self.limits
+                .output_bytes_max
+                .max(WRITE_BYTES_MAX)
+                .saturating_add(HANDOVER_BYTES),
+            call.context.now_unix_ms,
+        );
+        let run = self.authorize(&mut store, call);
+        let ended = self.within(self.limits.deadline, run).await;
+        let decision = self.conclude(&store, ended);
+        self.report(&store);
+        if decision.is_err() {
+            self.engine.retire(store);
+        }
+        decision
+    }
+
+    /// Instantiates once and configures, to see whether judgements can.
+    pub(super) async fn trial(&self) -> Trial {
+        let deadline = self.limits.configure_deadline;
+        // A refusal is read whole and then cut, so that its beginning can be shown.
+        let mut store = self.store(deadline, self.limits.memory_bytes_max, TRIAL_UNIX_MS);
+        let run = self.configure(&mut store);
+        let ended = self.within(deadline, run).await;
+        let failed = match ended {
+            Some(Ok(_)) if store.data().limiter.refused().is_none() => None,
+            Some(Ok(_)) | None => Some(Trial::Failed(self.failure(&store, None))),
+            Some(Err(Ended::Unconfigured(text))) => Some(Trial::Refused(text)),
+            Some(Err(Ended::WrongType(error))) => Some(Trial::WrongType(format!("{error:#}"))),
+            Some(Err(Ended::Error(error))) => Some(Trial::Failed(self.failure(&store, Some(&error)))),
+        };
+        self.report(&store);
+        failed.unwrap_or(Trial::Ready)
+    }
+
+    /// Waits for a place among the judgements that may wait, when this is one.
+    async fn turn(&self) -> Result<Option<tokio::sync::SemaphorePermit<'_>>, Failure> {
+        if !self.waits {
+            return Ok(None);
+        }
+        let turn = self.engine.waiting().acquire().await;
+        turn.map(Some)
+            .map_err(|_closed| (Fault::Internal, "the engine is closed".to_owned()))
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a guest's deadline is real time, as its ticks are"
+    )]
+    fn store(&self, deadline: Duration, handover_bytes_max: usize, now_unix_ms: u64) -> Store<State> {
+        let state = State::new(&self.limits, self.grants, now_unix_ms);
+        let mut store = Store::new(self.engine.wasm(), state);
+        store.limiter(|state| &mut state.limiter);
+        store.set_epoch_deadline(Engine::ticks(deadline));
+        let start = std::time::Instant::now();
+        // Ticks that were late come all at once, and must not cost a guest the time it has left.
+        store.epoch_deadline_callback(move |_| {
+            let left = deadline.saturating_sub(start.elapsed());
+            Ok(if left.is_zero() {
+                UpdateDeadline::Interrupt
+            } else {
+                UpdateDeadline::Continue(Engine::ticks(left))
+            })
+        });
+        store.set_hostcall_fuel(handover_bytes_max);
+        store
+    }
+
+    /// Runs to the end, or for a guest that can wait to the deadline: none means that it passed.
+    async fn within<T>(&self, deadline: Duration, run: impl Future<Output = T>) -> Option<T> {
+        if self.waits {
+            tokio::time::timeout(deadline, run).await.ok()
+        } else {
+            Some(run.await)
+        }
+    }
+
+    async fn configure(
+        &self,
+        store: &mut Store<State>,
+    ) -> Result<TypedFunc<AuthorizeParams<'static>, AuthorizeResult>, Ended> {
+        let instance = if self.waits {
+            self.instance.instantiate_async(&mut *store).await?
+        } else {
+            self.instance.instantiate(&mut *store)?
+        };
+        let authorize = instance
+            .get_typed_func::<AuthorizeParams<'static>, AuthorizeResult>(&mut *store, &self.authorize)
+            .map_err(Ended::WrongType)?;
+        if let Some(configure) = &self.configure {
+            let configure = instance
+                .get_typed_func::<ConfigureParams<'_>, ConfigureResult>(&mut *store, configure)
+                .map_err(Ended::WrongType)?;
+            let (configured,) = self.call(store, configure, (self.config_json.as_str(),)).await?;
+            match configured {
+                WireConfigured::Ready => {}
+                WireConfigured::Invalid(text) => {
+                    return Err(Ended::Unconfigured(escaped(text.as_bytes(), REFUSAL_BYTES_MAX)));
+                }
+            }
+        }
+        Ok(authorize)
+    }
+
+    async fn authorize(&self, store: &mut Store<State>, call: &Call<'_>) -> Result<Decision, Ended> {
+        let authorize = self.configure(store).await?;
+        let params = (call.name, call.args_json, WireContext::of(call));
+        let (decision,) = self.call(store, authorize, params).await?;
+        Ok(match decision {
+            WireDecision::Allow => Decision::Allow,
+            WireDecision::Ask(prompt) => Decision::Ask(prompt),
+            WireDecision::Deny(reason) => Decision::Deny(reason),
+        })
+    }
+
+    async fn call<Params, Answer>(
+        &self,
+        store: &mut Store<State>,
+        function: TypedFunc<Params, Answer>,
+        params: Params,
+    ) -> Result<Answer, wasmtime::Error>
+    where
+        Params: ComponentNamedList + Lower,
+        Answer: ComponentNamedList + Lift + 'static,
+    {
+        if self.waits {
+            function.call_async(store, params).await
+        } else {
+            function.call(store, params)
+        }
+    }
+
+    fn conclude(
+        &self,
+        store: &Store<State>,
+        ended: Option<Result<Decision, Ended>>,
+    ) -> Result<Decision, Failure> {
+        // Whatever the guest answered: it was refused memory, so the answer may rest on less than
+        // it needed.
+        if ended.is_none() || store.data().limiter.refused().is_some() {
+            return Err(self.failure(store, None));
+        }
+        match ended {
+            Some(Ok(decision)) => self.checked(decision),
+            Some(Err(Ended::Error(error))) => Err(self.failure(store, Some(&error))),
+            Some(Err(Ended::WrongType(error))) => Err((Fault::Internal, format!("{error:#}"))),
+            Some(Err(Ended::Unconfigured(text))) => Err((
+                Fault::Load,
+                format!("refused the configuration that it took before: {text}"),
+            )),
+            None => Err(self.failure(store, None)),
+        }
+    }
+
+    fn checked(&self, decision: Decision) -> Result<Decision, Failure> {
+        let bytes = match &decision {
+            Decision::Allow => 0,
+            Decision::Ask(text) | Decision::Deny(text) => text.len(),
+        };
+        if self.limits.output_bytes_max < bytes {
+            let max = self.limits.output_bytes_max;
+            return Err((
+                Fault::Output,
+                format!("answered with {bytes} bytes; the limit is {max}"),
+            ));
+        }
+        Ok(decision)
+    }
+
+    /// Why there is no decision. Without an `error` the guest was refused memory, or waited for
+    /// too long.
+    fn failure(&self, store: &Store<State>, error: Option<&wasmtime::Error>) -> Failure {
+        if let Some(refused) = store.data().limiter.refused() {
+            return (Fault::Memory, refused.to_owned());
+        }
+        let Some(error) = error else {
+            return (
+                Fault::Timeout,
+                "waited inside a host call past the deadline".to_owned(),
+            );
+        };
+        let detail = format!("{error:#}");
+        let fault = match error.downcast_ref::<Trap>() {
+            Some(Trap::Interrupt) => Fault::Timeout,
+            Some(_) => Fault::Trap,
+            None if error.is::<PoolConcurrencyLimitError>() => Fault::Internal,
+            None if error.is::<Utf8Error>() => Fault::Output,
+            None if NO_ANSWER.iter().any(|text| detail.contains(text)) => Fault::Output,
+            None => Fault::Trap,
+        };
+        (fault, detail)
+    }
+
+    /// Puts into the log what the guest wrote to its standard streams.
+    fn report(&self, store: &Store<State>) {
+        let written = store.data().log.take();
+        if !written.bytes.is_empty() {
+            let text = escaped(&written.bytes, self.limits.log_bytes_max);
+            let dropped = written.dropped;
+            tracing::info!(policy = %self.name, dropped, "the policy wrote: {text}");
+        }
+    }
+}
+
+/// Wall time while a policy is loaded: 2000-01-01, the same on every machine and at every start.
+const TRIAL_UNIX_MS: u64 = 946_684_800_000;
+
+/// Runs `judgement`; a panic of the host in it becomes a fault.
+pub(super) async fn caught<T>(judgement: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let mut judgement = std::pin::pin!(judgement);
+    std::future::poll_fn(|context| {
+        // Sound to go on after a panic: what it interrupted is dropped with the judgement, and
+        // nothing outside it was being changed.
+        let poll = AssertUnwindSafe(|| judgement.as_mut().poll(context));
+        std::panic::catch_unwind(poll).unwrap_or_else(|panic| {
+            let text = panic
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no text");
+            Poll::Ready(Err((Fault::Internal, format!("the host panicked: {text}"))))
+        })
+    })
+    .await
+}

@@ -1,0 +1,329 @@
+//! What surrounds one guest: its limits, and a WASI in which there is nothing.
+//!
+//! Invariant: nothing of the host's environment, files, network, standard streams, time or
+//! randomness is reachable from here without a grant.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use wasmtime::ResourceLimiter;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+use wasmtime_wasi::{
+    Deterministic, HostMonotonicClock, HostWallClock, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView,
+    WasiView,
+};
+
+use super::engine::{CORE_INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
+use super::limits::{Grants, Limits};
+
+/// What a guest may write to an output stream at once, in bytes.
+pub(super) const WRITE_BYTES_MAX: usize = 64 * 1024;
+
+/// Where the monotonic clock stands without a grant, in nanoseconds. Not 0: the runtime of Go
+/// takes that for a broken clock.
+const MONOTONIC_NANOS: u64 = 1_000_000_000;
+
+/// Resources of WASI that one judgement may hold. Past it the guest traps.
+const HANDLES_MAX: usize = 1024;
+
+/// What every random source yields over and over without a grant.
+const RANDOM_BYTES: [u8; 16] = *b"not random at al";
+
+/// The state of one judgement.
+pub(super) struct State {
+    pub(super) limiter: Limiter,
+    pub(super) log: Log,
+    grants: Grants,
+    now_unix_ms: u64,
+    /// Made when the guest first touches WASI: most never do.
+    wasi: Option<Wasi>,
+}
+
+struct Wasi {
+    context: WasiCtx,
+    table: ResourceTable,
+}
+
+impl State {
+    pub(super) fn new(limits: &Limits, grants: Grants, now_unix_ms: u64) -> Self {
+        Self {
+            limiter: Limiter::new(limits),
+            log: Log::new(limits.log_bytes_max),
+            grants,
+            now_unix_ms,
+            wasi: None,
+        }
+    }
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let wasi = self
+            .wasi
+            .get_or_insert_with(|| deny_all(&self.log, self.grants, self.now_unix_ms));
+        WasiCtxView {
+            ctx: &mut wasi.context,
+            table: &mut wasi.table,
+        }
+    }
+}
+
+fn deny_all(log: &Log, grants: Grants, now_unix_ms: u64) -> Wasi {
+    // No arguments, no environment, no directory, standard input at its end: all by default.
+    let mut builder = WasiCtxBuilder::new();
+    builder
+        .stdout(log.clone())
+        .stderr(log.clone())
+        .allow_tcp(false)
+        .allow_udp(false)
+        .allow_ip_name_lookup(false)
+        .max_random_size(64 * 1024);
+    if !grants.clock {
+        builder
+            .wall_clock(Standing(Duration::from_millis(now_unix_ms)))
+            .monotonic_clock(Standing(Duration::from_nanos(MONOTONIC_NANOS)));
+    }
+    if !grants.random {
+        builder
+            .secure_random(Deterministic::new(RANDOM_BYTES.to_vec()))
+            .insecure_random(Deterministic::new(RANDOM_BYTES.to_vec()))
+            .insecure_random_seed(u128::from_be_bytes(RANDOM_BYTES));
+    }
+    let mut table = ResourceTable::new();
+    table.set_max_capacity(HANDLES_MAX);
+    Wasi {
+        context: builder.build(),
+        table,
+    }
+}
+
+/// A clock that stands still.
+struct Standing(Duration);
+
+impl HostWallClock for Standing {
+    fn resolution(&self) -> Duration {
+        Duration::from_millis(1)
+    }
+
+    fn now(&self) -> Duration {
+        self.0
+    }
+}
+
+impl HostMonotonicClock for Standing {
+    fn resolution(&self) -> u64 {
+        1_000_000
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Says no to growth past a limit, and remembers that it did.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    memory_bytes_left: usize,
+    table_elements_left: usize,
+    refused: Option<String>,
+}
+
+impl Limiter {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            memory_bytes_left: limits.memory_bytes_max,
+            table_elements_left: limits.table_elements_max,
+            refused: None,
+        }
+    }
+
+    /// What was refused, if anything ever was: then the judgement is lost (ruling G5).
+    pub(super) fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+}
+
+impl ResourceLimiter for Limiter {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> Result<bool, wasmtime::Error> {
+        let more = desired.saturating_sub(current);
+        if let Some(left) = self.memory_bytes_left.checked_sub(more) {
+            self.memory_bytes_left = left;
+            return Ok(true);
+        }
+        let refused = format!(
+            "{more} more bytes of memory were asked for, and the limit leaves {}",
+            self.memory_bytes_left
+        );
+        tracing::debug!(more, left = self.memory_bytes_left, "a policy was refused memory");
+        self.refused = Some(refused);
+        Ok(false)
+    }
+
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> Result<bool, wasmtime::Error> {
+        let more = desired.saturating_sub(current);
+        if let Some(left) = self.table_elements_left.checked_sub(more) {
+            self.table_elements_left = left;
+            return Ok(true);
+        }
+        let refused = format!(
+            "{more} more table elements were asked for, and the limit leaves {}",
+            self.table_elements_left
+        );
+        tracing::debug!(
+            more,
+            left = self.table_elements_left,
+            "a policy was refused table elements"
+        );
+        self.refused = Some(refused);
+        Ok(false)
+    }
+
+    fn instances(&self) -> usize {
+        usize::try_from(CORE_INSTANCES_MAX).unwrap_or(usize::MAX)
+    }
+
+    fn tables(&self) -> usize {
+        usize::try_from(TABLES_MAX).unwrap_or(usize::MAX)
+    }
+
+    fn memories(&self) -> usize {
+        usize::try_from(MEMORIES_MAX).unwrap_or(usize::MAX)
+    }
+}
+
+/// What a guest wrote to its standard output and error: the beginning of it, and how much more
+/// there was (ruling G1). Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Log(Arc<Mutex<Written>>);
+
+/// The contents of a [`Log`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    /// The beginning.
+    pub(super) bytes: Vec<u8>,
+    /// Bytes dropped after it.
+    pub(super) dropped: u64,
+    bytes_max: usize,
+}
+
+impl Log {
+    fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(Mutex::new(Written {
+            bytes_max,
+            ..Written::default()
+        })))
+    }
+
+    /// Takes out what was written so far.
+    pub(super) fn take(&self) -> Written {
+        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = Written {
+            bytes_max: written.bytes_max,
+            ..Written::default()
+        };
+        std::mem::replace(&mut written, fresh)
+    }
+
+    fn append(&self, bytes: &[u8]) {
+        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = written.bytes_max.saturating_sub(written.bytes.len());
+        let (kept, dropped) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
+        written.bytes.extend_from_slice(kept);
+        written.dropped = written.dropped.saturating_add(dropped.len() as u64);
+    }
+}
+
+impl IsTerminal for Log {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Log {
+    fn async_stream(&self) -> Box<dyn tokio::io::AsyncWrite + Send + Sync> {
+        // Preview 2 takes the stream below. This one is for interfaces that are never linked.
+        Box::new(tokio::io::sink())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+#[wasmtime_wasi::async_trait]
+impl Pollable for Log {
+    async fn ready(&mut self) {}
+}
+
+impl OutputStream for Log {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.append(&bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(WRITE_BYTES_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_keeps_the_beginning_and_counts_the_rest() {
+        let log = Log::new(4);
+        log.append(b"ab");
+        log.append(b"cdef");
+        log.append(b"g");
+        let written = log.take();
+        assert_eq!(
+            (b"abcd".as_slice(), 3),
+            (written.bytes.as_slice(), written.dropped)
+        );
+        log.append(b"xyz");
+        assert_eq!(b"xyz".as_slice(), log.take().bytes);
+    }
+
+    #[test]
+    fn limits_count_all_memories_and_tables_together() {
+        let mut limiter = Limiter::new(&Limits {
+            memory_bytes_max: 100,
+            table_elements_max: 10,
+            ..Limits::default()
+        });
+        let mut grows = |current, desired| limiter.memory_growing(current, desired, None).unwrap();
+        assert!(grows(0, 60));
+        assert!(grows(0, 40));
+        assert!(!grows(40, 41));
+        assert_eq!(
+            Some("1 more bytes of memory were asked for, and the limit leaves 0"),
+            limiter.refused()
+        );
+
+        let mut limiter = Limiter::new(&Limits {
+            table_elements_max: 10,
+            ..Limits::default()
+        });
+        assert!(limiter.table_growing(0, 10, None).unwrap());
+        assert_eq!(None, limiter.refused());
+        assert!(!limiter.table_growing(10, 11, None).unwrap());
+        assert!(limiter.refused().is_some());
+    }
+}

@@ -1,0 +1,184 @@
+//! How decisions combine (semantics section 3), with fakes in place of policies.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gatewright::decision::{Code, Conclusion, Decision, Fault, Mode};
+use gatewright::policy::chain::{Answer, Chain, Member};
+use gatewright::seam::{Authorizer as _, Call};
+use gatewright::vocabulary::Digest;
+
+use crate::policies::call;
+
+/// Answers what it is told to.
+#[derive(Debug)]
+struct Fake {
+    word: String,
+    mode: Mode,
+    asked: AtomicUsize,
+}
+
+impl Member for Fake {
+    fn name(&self) -> &str {
+        &self.word
+    }
+
+    fn digest(&self) -> Digest {
+        Digest::of(self.word.as_bytes())
+    }
+
+    fn identity(&self) -> Digest {
+        Digest::of_parts([self.word.as_bytes(), b"identity"])
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn answer<'a>(&'a self, _call: &'a Call<'a>) -> Answer<'a> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let fault = |fault| Err((fault, "the inside".to_owned()));
+        let decision = match self.word.split_at(1) {
+            ("a", _) => Ok(Decision::Allow),
+            ("?", prompt) => Ok(Decision::Ask(prompt.to_owned())),
+            ("d", reason) => Ok(Decision::Deny(reason.to_owned())),
+            ("T", _) => fault(Fault::Timeout),
+            ("M", _) => fault(Fault::Memory),
+            ("O", _) => fault(Fault::Output),
+            ("L", _) => fault(Fault::Load),
+            ("X", _) => fault(Fault::Trap),
+            ("!", _) => panic!("a fake panics"),
+            (word, _) => unreachable!("{word}"),
+        };
+        Box::pin(async { (decision, 7) })
+    }
+}
+
+/// Members in order, separated by spaces; `(…)` around one makes it an observer.
+fn members(words: &str) -> Vec<Arc<Fake>> {
+    let member = |word: &str| {
+        let observed = word.strip_prefix('(').and_then(|word| word.strip_suffix(')'));
+        let mode = if observed.is_some() {
+            Mode::Observe
+        } else {
+            Mode::Enforce
+        };
+        let word = observed.unwrap_or(word).to_owned();
+        Arc::new(Fake {
+            word,
+            mode,
+            asked: AtomicUsize::new(0),
+        })
+    };
+    words.split_whitespace().map(member).collect()
+}
+
+fn chain(members: &[Arc<Fake>]) -> Chain {
+    Chain::of(
+        members
+            .iter()
+            .map(|member| Arc::clone(member) as Arc<dyn Member>)
+            .collect(),
+    )
+}
+
+#[tokio::test]
+async fn decisions_combine() {
+    // The members, how many of them run, and the conclusion: `code detail` for a denial.
+    let check = async |words: &str, run: usize, expected: &str| {
+        let members = members(words);
+        let verdict = chain(&members).judge(&call("x")).await;
+        let conclusion = match verdict.conclusion {
+            Conclusion::Allow => "allow".to_owned(),
+            Conclusion::Ask(prompts) => format!("ask {}", prompts.join("+")),
+            Conclusion::Deny { code, detail } => format!("{} {detail}", code.as_str()),
+        };
+        assert_eq!(expected, conclusion, "{words}");
+        let names: Vec<_> = verdict
+            .policies
+            .iter()
+            .map(|record| record.policy.as_str())
+            .collect();
+        let ran: Vec<_> = members
+            .iter()
+            .take(run)
+            .map(|member| member.word.as_str())
+            .collect();
+        assert_eq!(ran, names, "{words}");
+        for (at, member) in members.iter().enumerate() {
+            let asked = member.asked.load(Ordering::Relaxed);
+            assert_eq!(usize::from(at < run), asked, "{words}: member {at}");
+        }
+        for (record, member) in verdict.policies.iter().zip(&members) {
+            assert_eq!(
+                (member.mode, member.digest()),
+                (record.mode, record.digest),
+                "{words}"
+            );
+        }
+    };
+    check("a", 1, "allow").await;
+    check("a a a", 3, "allow").await;
+    check("?p", 1, "ask p").await;
+    check("a ?p a ?q", 4, "ask p+q").await;
+    check("?p ?p", 2, "ask p+p").await;
+    check("dno", 1, "denied no").await;
+    check("a dno a", 2, "denied no").await;
+    check("?p dno ?q", 2, "denied no").await;
+    check("dno dyes", 1, "denied no").await;
+
+    check("X a", 1, "policy_trap a policy failed").await;
+    check("T", 1, "policy_timeout a policy did not answer in time").await;
+    check(
+        "M",
+        1,
+        "policy_memory a policy needed more memory than it may have",
+    )
+    .await;
+    check("O", 1, "policy_output a policy gave an answer that is none").await;
+    check("L", 1, "policy_load a policy is not in force").await;
+    check("!", 1, "policy_internal the host failed while judging").await;
+    check("?p ! ?q", 2, "policy_internal the host failed while judging").await;
+    check("X dno", 1, "policy_trap a policy failed").await;
+
+    check("", 0, "denied the policy chain is empty").await;
+    check("(a)", 1, "denied every policy of the chain only observes").await;
+    check("(a) (dno)", 2, "denied every policy of the chain only observes").await;
+    check("(?p)", 1, "denied every policy of the chain only observes").await;
+    check("a (dno)", 2, "allow").await;
+    check("(dno) a", 2, "allow").await;
+    check("(?p) a (X) (T) (!)", 5, "allow").await;
+    check("(a) dno", 2, "denied no").await;
+    check("(?p) ?q", 2, "ask q").await;
+    check("dno (a)", 1, "denied no").await;
+}
+
+#[tokio::test]
+async fn a_panic_is_recorded_as_one() {
+    let verdict = chain(&members("!")).judge(&call("x")).await;
+    let recorded = verdict.policies[0].decision.clone();
+    assert_eq!(
+        Err((Fault::Internal, "the host panicked: a fake panics".to_owned())),
+        recorded
+    );
+    let Conclusion::Deny { code, detail } = verdict.conclusion else {
+        panic!("not denied")
+    };
+    assert_eq!(Code::PolicyInternal, code);
+    assert!(
+        !detail.contains("fake"),
+        "the client learns nothing about the inside"
+    );
+}
+
+#[tokio::test]
+async fn the_revision_covers_what_counts() {
+    let revision = |words: &str| chain(&members(words)).revision();
+    assert_eq!(revision("a ?p"), revision("a ?p"));
+    assert_eq!(revision("a ?p"), revision("(dno) a (a) ?p"));
+    for other in ["a", "?p a", "a ?p a", "a ?q", "", "a (?p)"] {
+        assert_ne!(revision("a ?p"), revision(other), "{other}");
+    }
+    let chain = chain(&members("a dno"));
+    assert_eq!(chain.revision(), chain.judge(&call("x")).await.revision);
+}

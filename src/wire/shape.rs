@@ -181,13 +181,7 @@ fn check(members: &[Member<'_>], shape: &Shape) -> Result<(), ShapeError> {
     let read = || shape.required.iter().chain(shape.optional).chain(ALWAYS);
     for member in members {
         for (name, _) in read() {
-            if is_variant(&member.name, &[*name]) {
-                let detail = format!(
-                    "the member {} differs from `{name}` only in case",
-                    object::quote(&member.name)
-                );
-                return Err(ShapeError { code: -32600, detail });
-            }
+            refuse_variant(&member.name, name)?;
         }
     }
     for (name, kind) in read() {
@@ -213,6 +207,22 @@ fn check(members: &[Member<'_>], shape: &Shape) -> Result<(), ShapeError> {
         }
     }
     Ok(())
+}
+
+/// Refuses a name that another reader could take for `read` (ruling R5).
+fn refuse_variant(name: &str, read: &str) -> Result<(), ShapeError> {
+    if !is_variant(name, &[read]) {
+        return Ok(());
+    }
+    let detail = format!(
+        "the member {} differs from `{read}` only in case",
+        object::quote(name)
+    );
+    Err(ShapeError { code: -32600, detail })
+}
+
+fn refuse_variants(object: &str, read: &str) -> Result<(), ShapeError> {
+    object::members(object).try_for_each(|member| refuse_variant(&member.name, read))
 }
 
 /// An object of the named members, raw, in the order of the params.
@@ -252,20 +262,22 @@ fn joined<N: AsRef<str>>(members: impl Iterator<Item = (N, String)>) -> String {
 
 /// Over the exact bytes of everything that will be forwarded, whatever the order of its members.
 fn digest(members: &[Member<'_>]) -> Digest {
-    let mut parts: Vec<(String, &str)> = Vec::new();
+    // The place is a part of its own, so that no member of the params can be named like one of `_meta`.
+    let mut parts: Vec<(&str, String, &str)> = Vec::new();
     for member in members {
         match member.name.as_ref() {
-            "_meta" => parts
-                .extend(lasting_meta(member.value).map(|(name, value)| (format!("_meta\0{name}"), value))),
+            "_meta" => {
+                parts.extend(lasting_meta(member.value).map(|(name, value)| ("_meta", name, value)));
+            }
             name if PER_EXCHANGE.contains(&name) => {}
-            name => parts.push((name.to_owned(), member.value)),
+            name => parts.push(("params", name.to_owned(), member.value)),
         }
     }
     parts.sort_unstable();
     Digest::of_parts(
         parts
             .iter()
-            .flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]),
+            .flat_map(|(place, name, value)| [place.as_bytes(), name.as_bytes(), value.as_bytes()]),
     )
 }
 
@@ -273,9 +285,15 @@ fn digest(members: &[Member<'_>]) -> Digest {
 ///
 /// # Errors
 ///
-/// When they are not a list of strings.
+/// When they are not a list of strings, or a member on the way to them differs only in case from one that
+/// is read: a reader that folds case would subscribe to what no policy saw.
 pub fn listen_uris(params: &str) -> Result<Vec<String>, ShapeError> {
+    refuse_variants(params, "notifications")?;
     let filter = object::member(params, "notifications").unwrap_or("{}");
+    if !object::is_object(filter) {
+        return Err(invalid("`params.notifications` must be an object"));
+    }
+    refuse_variants(filter, "resourceSubscriptions")?;
     let Some(uris) = object::member(filter, "resourceSubscriptions") else {
         return Ok(Vec::new());
     };
@@ -293,7 +311,9 @@ pub fn listen_uris(params: &str) -> Result<Vec<String>, ShapeError> {
 #[must_use]
 pub fn listen_without(params: &str, keep: &dyn Fn(&str) -> bool) -> String {
     let filter = object::member(params, "notifications").unwrap_or("{}");
-    let uris = object::member(filter, "resourceSubscriptions").unwrap_or("[]");
+    let Some(uris) = object::member(filter, "resourceSubscriptions") else {
+        return filter.to_owned();
+    };
     let kept: Vec<&str> = object::elements(uris)
         .filter(|uri| object::text(uri).is_some_and(|uri| keep(&uri)))
         .collect();
@@ -443,6 +463,10 @@ mod tests {
         ] {
             assert_ne!(plain, digest(other), "{other}");
         }
+        assert_ne!(
+            digest(r#"{"name":"a","_meta":{"v":1}}"#),
+            digest(r#"{"name":"a","_meta\u0000v":1}"#)
+        );
     }
 
     #[test]
@@ -458,5 +482,20 @@ mod tests {
         assert_eq!(0, listen_uris("{}").unwrap().len());
         assert!(listen_uris(r#"{"notifications":{"resourceSubscriptions":[1]}}"#).is_err());
         assert!(listen_uris(r#"{"notifications":{"resourceSubscriptions":"a"}}"#).is_err());
+        for hidden in [
+            r#"{"Notifications":{"resourceSubscriptions":["a"]}}"#,
+            r#"{"notifications":{"resourceSub\u017fcriptions":["a"]}}"#,
+        ] {
+            assert_eq!(Err(-32600), listen_uris(hidden).map_err(|error| error.code));
+        }
+        for other in ["null", "1", r#"[{"resourceSubscriptions":["a"]}]"#] {
+            let params = format!(r#"{{"notifications":{other}}}"#);
+            assert_eq!(Err(-32602), listen_uris(&params).map_err(|error| error.code));
+        }
+        let none = r#"{"toolsListChanged":true}"#;
+        assert_eq!(
+            none,
+            listen_without(&format!(r#"{{"notifications":{none}}}"#), &|_| false)
+        );
     }
 }

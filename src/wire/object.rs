@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::scan::WHITE_SPACE;
+use super::scan::{WHITE_SPACE, unescaped};
 
 /// A member of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +123,8 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// The object with one member set, in place or as the last one, or removed. Every other byte is kept.
+/// The object with one member set, in place or as the last one, or removed. Every other byte is kept; a text
+/// that is no object is left as it is.
 #[must_use]
 pub fn with_member(object: &str, name: &str, value: Option<&str>) -> String {
     let found = members(object).find(|member| member.name == name);
@@ -144,7 +145,7 @@ pub(super) fn spliced(text: &str, range: Range<usize>, replacement: &str) -> Str
 }
 
 fn appended(object: &str, name: &str, value: &str) -> String {
-    let Some(end) = object.rfind('}') else {
+    let Some(end) = object.rfind('}').filter(|_| is_object(object)) else {
         return object.to_owned();
     };
     let comma = if members(object).next().is_some() { "," } else { "" };
@@ -229,7 +230,7 @@ fn unescape(raw: &str) -> Option<Cow<'_, str>> {
     if !inner.contains('\\') {
         return Some(Cow::Borrowed(inner));
     }
-    serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
+    unescaped(raw).map(Cow::Owned)
 }
 
 #[cfg(test)]
@@ -252,6 +253,13 @@ mod tests {
         assert_eq!(
             expected.map(|(name, value)| (name.to_owned(), value)).to_vec(),
             found
+        );
+        assert_eq!(
+            vec!["a\u{fffd}", "b"],
+            members(r#"{"a\ud800":1,"b":2}"#)
+                .map(|member| member.name.into_owned())
+                .collect::<Vec<_>>(),
+            "half a surrogate pair hides no member"
         );
         assert_eq!(0, members("[1]").count());
         assert_eq!(0, members("{}").count());
@@ -289,6 +297,7 @@ mod tests {
         check(r#"{"a":{"b":1}}"#, "b", Some("2"), r#"{"a":{"b":1},"b":2}"#);
         check(r#"{"\u0061":1}"#, "a", Some("2"), r#"{"\u0061":2}"#);
         check("{}", "a", None, "{}");
+        check("[{}]", "a", Some("1"), "[{}]");
     }
 
     fn json() -> impl Strategy<Value = serde_json::Value> {

@@ -144,6 +144,23 @@ pub fn scan_syntax(bytes: &[u8], depth_max: usize) -> Result<&str, ScanError> {
     Ok(text)
 }
 
+/// The text of one JSON string. Half of a surrogate pair, which only an upstream's text can hold, reads as
+/// U+FFFD: a string that a lax reader takes must not hide what stands behind it.
+pub(super) fn unescaped(raw: &str) -> Option<String> {
+    let mut scanner = Scanner {
+        bytes: raw.as_bytes(),
+        at: 0,
+        strict: false,
+        depth_max: 0,
+        open: Vec::new(),
+    };
+    if scanner.peek() != Some(b'"') {
+        return None;
+    }
+    let text = scanner.string(true).ok()?;
+    (scanner.at == raw.len()).then_some(text)
+}
+
 /// White space of JSON, between tokens.
 pub(super) const WHITE_SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
 

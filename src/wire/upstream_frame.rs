@@ -143,13 +143,14 @@ pub fn read_upstream(line: Bytes) -> Result<UpstreamFrame, Unreadable> {
     }
 }
 
-/// A carriage return between tokens would be a second line for some readers.
+/// A raw break between tokens would be a second line for some readers.
 fn without_raw_breaks(line: Bytes) -> Bytes {
-    if line.contains(&b'\r') {
+    let is_break = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    if line.iter().any(is_break) {
         // In a text that passed the scan it cannot stand inside a string.
         let spaced: Vec<u8> = line
             .iter()
-            .map(|byte| if *byte == b'\r' { b' ' } else { *byte })
+            .map(|byte| if is_break(byte) { b' ' } else { *byte })
             .collect();
         return Bytes::from(spaced);
     }
@@ -230,10 +231,11 @@ fn unreadable(text: &str, detail: String) -> Unreadable {
 }
 
 /// The ids of this host that a malformed line seems to answer: as integers or as their digits in a
-/// string, of the object itself or of the objects in an array. A request's id is not one.
+/// string, of the object itself or of the objects in an array. The id of what is only a request is not one.
 fn borne_ids(text: &str) -> Vec<u64> {
     let ids_of = |object: &str| -> Vec<u64> {
-        if object::member(object, "method").is_some() {
+        let bears = |name: &str| object::member(object, name).is_some();
+        if bears("method") && !bears("result") && !bears("error") {
             return Vec::new();
         }
         object::members(object)
@@ -264,6 +266,13 @@ mod tests {
         };
         assert_eq!(7, answer.id());
         let id = RequestId::parse(r#""a\u0062""#).unwrap();
+        assert!(
+            matches!(
+                read("{\"jsonrpc\":\"2.0\",\r\n\"id\":7,\"error\":{\"code\":1,\"message\":\"\\ud800\"}}"),
+                Ok(UpstreamFrame::Answer(answer)) if answer.to_client(&id).iter().filter(|byte| matches!(byte, b'\r' | b'\n')).count() == 1
+            ),
+            "one line, whatever the breaks between tokens and the text of its message"
+        );
         assert_eq!(
             line.replace(":7 ", r#":"a\u0062" "#) + "\n",
             answer.to_client(&id)
@@ -306,6 +315,16 @@ mod tests {
         );
         check(r#"{"jsonrpc":"2.0","id":3,"error":{"code":1}}"#, &[3]);
         check(r#"{"jsonrpc":"2.0","id":3,"result":{"#, &[3]);
+        check(r#"{"jsonrpc":"2.0","id":3,"method":"x","result":{}}"#, &[3]);
+        check(r#"{"id":3,"method":"x"}"#, &[]);
+        check(
+            r#"{"jsonrpc":"2.0","id":3,"result":{},"\ud800":1,"result":{}}"#,
+            &[3],
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":3,"result":{},"\udfff":1,"Result":{}}"#,
+            &[3],
+        );
         check(r#"{"jsonrpc":"2.0","id":"nobody","result":{}}"#, &[]);
         check(r#"{"jsonrpc":"2.0","id":03,"result":{}}"#, &[]);
         check(r#"{"jsonrpc":"2.0","id":[3],"method":"x"}"#, &[]);

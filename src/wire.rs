@@ -17,3 +17,6 @@ pub mod refusal;
 pub mod scan;
 pub mod shape;
 pub mod upstream_frame;
+
+#[cfg(test)]
+mod tests;

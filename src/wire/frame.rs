@@ -51,7 +51,8 @@ impl Envelope {
     }
 
     pub(super) fn slice(&self, range: Option<&Range<usize>>) -> Option<&str> {
-        self.text().get(range?.clone())
+        // Only the part is looked at, not a whole answer for the sake of its id.
+        std::str::from_utf8(self.text.get(range?.clone())?).ok()
     }
 
     /// The line with another id, ended by LF. Bytes outside the id are copied once.

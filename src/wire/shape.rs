@@ -66,7 +66,7 @@ enum Kind {
 #[derive(Clone, Copy)]
 enum Arguments {
     /// `params.arguments`.
-    Arguments,
+    OwnMember,
     /// An object of these members, those that are present.
     Members(&'static [&'static str]),
     /// The params as they are.
@@ -98,7 +98,7 @@ fn shape(method: &str) -> Shape {
         "tools/call" => of(
             &[("name", Text)],
             &[("arguments", Object), ("task", Object)],
-            Arguments::Arguments,
+            Arguments::OwnMember,
         ),
         "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
             of(&[("uri", Text)], &[], Arguments::Members(&["uri"]))
@@ -157,7 +157,7 @@ pub fn judged(request: &Request) -> Result<Judged, ShapeError> {
         }
     };
     let (args_json, extra_json) = match shape.arguments {
-        Arguments::Arguments => (
+        Arguments::OwnMember => (
             value("arguments").unwrap_or("{}").to_owned(),
             extra(&members, &["name", "arguments"]),
         ),

@@ -180,9 +180,10 @@ fn check_request(request: &Request) {
     let sent = line.strip_suffix('\n').expect("a line");
     let raw = request.id().raw();
     let only_the_id = text.match_indices(raw).any(|(at, _)| {
-        sent.strip_prefix(&text[..at])
-            .and_then(|rest| rest.strip_prefix('7'))
-            == Some(&text[at + raw.len()..])
+        let (before, after) = (text.get(..at), text.get(at + raw.len()..));
+        before
+            .and_then(|before| sent.strip_prefix(before)?.strip_prefix('7'))
+            .is_some_and(|rest| Some(rest) == after)
     });
     assert!(only_the_id, "{text} becomes {sent}");
 

@@ -165,25 +165,30 @@ enum Kind {
 
 /// The envelope: exact names, once each, and exactly one kind.
 fn check(envelope: &Envelope) -> Result<Kind, String> {
-    let mut seen: Vec<Box<str>> = Vec::new();
+    let mut seen: Vec<(Box<str>, &str)> = Vec::new();
     for member in object::members(envelope.text()) {
         if is_variant(&member.name, ENVELOPE) {
             return Err("an envelope member is written in another case".to_owned());
         }
         if ENVELOPE.contains(&member.name.as_ref()) {
-            if seen.iter().any(|name| **name == *member.name) {
+            if seen.iter().any(|(name, _)| **name == *member.name) {
                 return Err(format!("`{}` stands twice", member.name));
             }
-            seen.push(member.name.into());
+            seen.push((member.name.into(), member.value));
         }
     }
-    let value = |name: &str| object::member(envelope.text(), name);
+    // One walk: a result may be a hundred megabytes long, and may stand before every other member.
+    let value = |name: &str| {
+        seen.iter()
+            .find(|(seen, _)| **seen == *name)
+            .map(|(_, value)| *value)
+    };
     if value("jsonrpc").and_then(object::text).as_deref() != Some("2.0") {
         return Err("`jsonrpc` is not \"2.0\"".to_owned());
     }
-    let id_raw = envelope.slice(envelope.id.as_ref());
+    let id_raw = value("id");
     if let Some(method) = value("method") {
-        if envelope.result.is_some() || envelope.error.is_some() {
+        if value("result").or(value("error")).is_some() {
             return Err("it is a request and a response".to_owned());
         }
         let method = object::text(method)
@@ -198,10 +203,7 @@ fn check(envelope: &Envelope) -> Result<Kind, String> {
         };
     }
     let id = id_raw.and_then(own_id).ok_or("its id is none of this host's")?;
-    match (
-        envelope.slice(envelope.result.as_ref()),
-        envelope.slice(envelope.error.as_ref()),
-    ) {
+    match (value("result"), value("error")) {
         (Some(result), None) if object::is_object(result) => Ok(Kind::Answer(id)),
         (None, Some(error)) if is_error(error) => Ok(Kind::Answer(id)),
         (Some(_), None) => Err("`result` is no object".to_owned()),

@@ -55,7 +55,7 @@ fn main() {
         guest.component().into_bytes(),
         "",
     );
-    let carried = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/carried/allowlist.wasm");
+    let carried = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/policy/carried/allowlist.wasm");
     match std::fs::read(carried) {
         Ok(bytes) => row("allowlist, 200 entries", &engine, bytes, &two_hundred_entries()),
         Err(error) => say(&format!("allowlist, 200 entries: not measured ({error})")),

@@ -133,7 +133,9 @@ impl Code {
             Self::NotApproved => {
                 "the answer was not an approval: only action `accept` with exactly `approve: true` is one"
             }
-            Self::Timeout => "nobody answered in time; the client may not show questions, or the person was away",
+            Self::Timeout => {
+                "nobody answered in time; the client may not show questions, or the person was away"
+            }
             Self::PolicyChanged => {
                 "the policies changed while the question was open and still ask; make the call again to be asked anew"
             }

@@ -118,7 +118,7 @@ pub trait Desk: Send + Sync {
 #[derive(Debug)]
 pub enum Passed {
     /// It may go upstream.
-    Run(Permit, Ticket),
+    Run(Permit, Box<Ticket>),
     /// It may not.
     Refused(Refusal),
     /// The client is asked for input (2026-07-28): the raw result.
@@ -336,11 +336,11 @@ impl Gate {
             Err(refused) => return refused,
         };
         if let Err(refused) = case.record_run(verdict, ask) {
-            return refused;
+            return Passed::Refused(refused);
         }
         let request = forwarded(request, &case, approval.as_ref());
         let ticket = case.ticket(approval);
-        Passed::Run(Permit::new(request, case.id), ticket)
+        Passed::Run(Permit::new(request, case.id), Box::new(ticket))
     }
 
     /// Asks the person, in the way of the caller's era, or refuses when nobody can be asked.
@@ -371,16 +371,11 @@ impl Gate {
         let sealed = match self.sealer.seal(&case.bindings(), carried, self.clock.as_ref()) {
             Ok(sealed) => sealed,
             Err(SealError::Random(_) | SealError::TooLong) => {
-                return case.refuse(
-                    verdict,
-                    Code::CannotAsk,
-                    Code::CannotAsk.fixed_detail(),
-                    None,
-                );
+                return case.refuse(verdict, Code::CannotAsk, Code::CannotAsk.fixed_detail(), None);
             }
         };
         if let Err(refused) = case.record_question(verdict, prompts) {
-            return refused;
+            return Passed::Refused(refused);
         }
         Passed::InputRequired(format!(
             r#"{{"resultType":"input_required","inputRequests":{{{key}:{{"method":"elicitation/create","params":{params}}}}},"requestState":{state}}}"#,
@@ -410,15 +405,10 @@ impl Gate {
             Err(outcome) => return case.ended_without_answer(outcome, 0),
         };
         let Ok(question_id) = self.random_id() else {
-            return case.refuse(
-                verdict,
-                Code::CannotAsk,
-                Code::CannotAsk.fixed_detail(),
-                None,
-            );
+            return case.refuse(verdict, Code::CannotAsk, Code::CannotAsk.fixed_detail(), None);
         };
         if let Err(refused) = case.record_question(verdict, prompts) {
-            return refused;
+            return Passed::Refused(refused);
         }
         let asked = Instant::now();
         let waiting = turn.register(question_id);

@@ -36,7 +36,8 @@ impl Gate {
             let verdict = self
                 .judge_as(Seam::Reads, SUBSCRIBE, &args_json, case.attempt, case.caller)
                 .await;
-            case.record_part(&verdict, SUBSCRIBE, &args_json)?;
+            case.record_part(&verdict, SUBSCRIBE, &args_json)
+                .map_err(Passed::Refused)?;
             match verdict.conclusion {
                 Conclusion::Allow => {}
                 Conclusion::Ask(_) | Conclusion::Deny { .. } => denied.push(uri),

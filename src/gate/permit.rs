@@ -50,6 +50,10 @@ impl Ungated {
     /// # Errors
     ///
     /// The request itself when its method meets a seam.
+    #[expect(
+        clippy::result_large_err,
+        reason = "not an error: the request goes back to whoever asked"
+    )]
     pub fn lifecycle(request: Request) -> Result<(Self, Lifecycle), Request> {
         match route(request.method()) {
             Route::Lifecycle(lifecycle) => Ok((Self { request }, lifecycle)),

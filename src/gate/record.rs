@@ -95,8 +95,8 @@ impl<'a> Case<'a> {
             note: "",
         });
         match written {
-            Ok(()) => self.refused(asked, code, detail),
-            Err(refused) => refused,
+            Ok(()) => Passed::Refused(self.refused(asked, code, detail)),
+            Err(refused) => Passed::Refused(refused),
         }
     }
 
@@ -117,8 +117,8 @@ impl<'a> Case<'a> {
             note: "",
         });
         match written {
-            Ok(()) => self.refused(true, code, detail),
-            Err(refused) => refused,
+            Ok(()) => Passed::Refused(self.refused(true, code, detail)),
+            Err(refused) => Passed::Refused(refused),
         }
     }
 
@@ -150,12 +150,12 @@ impl<'a> Case<'a> {
                 code: -32602,
                 message: INVALID_STATE.to_owned(),
             },
-            Err(refused) => refused,
+            Err(refused) => Passed::Refused(refused),
         }
     }
 
     /// Records that the request runs.
-    pub(super) fn record_run(&self, verdict: &Verdict, ask: Option<AskRecord>) -> Result<(), Passed> {
+    pub(super) fn record_run(&self, verdict: &Verdict, ask: Option<AskRecord>) -> Result<(), Refusal> {
         self.write(Finding {
             policies: &verdict.policies,
             revision: verdict.revision,
@@ -173,7 +173,7 @@ impl<'a> Case<'a> {
     }
 
     /// Records that a question is about to be put.
-    pub(super) fn record_question(&self, verdict: &Verdict, prompts: &[String]) -> Result<(), Passed> {
+    pub(super) fn record_question(&self, verdict: &Verdict, prompts: &[String]) -> Result<(), Refusal> {
         let record = Record::Question(QuestionRecord {
             subject: self.subject(&self.attempt.judged.name, &self.attempt.judged.args_json),
             policies: &verdict.policies,
@@ -184,7 +184,7 @@ impl<'a> Case<'a> {
     }
 
     /// Records the verdict on one resource of a subscription.
-    pub(super) fn record_part(&self, verdict: &Verdict, name: &str, args_json: &str) -> Result<(), Passed> {
+    pub(super) fn record_part(&self, verdict: &Verdict, name: &str, args_json: &str) -> Result<(), Refusal> {
         let allowed = verdict.conclusion == Conclusion::Allow;
         let (decision, code) = match &verdict.conclusion {
             Conclusion::Allow => ("allow", ""),
@@ -225,7 +225,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn write(&self, finding: Finding<'_>) -> Result<(), Passed> {
+    fn write(&self, finding: Finding<'_>) -> Result<(), Refusal> {
         let Finding {
             policies,
             revision,
@@ -250,16 +250,16 @@ impl<'a> Case<'a> {
         }))
     }
 
-    fn append(&self, record: &Record<'_>) -> Result<(), Passed> {
+    fn append(&self, record: &Record<'_>) -> Result<(), Refusal> {
         self.gate.audit.append(record).map_err(|error| {
             tracing::error!(decision.id = %self.id, %error, "the audit record cannot be written; the request is refused");
             self.refused(false, Code::AuditUnavailable, Code::AuditUnavailable.fixed_detail())
         })
     }
 
-    fn refused(&self, asked: bool, code: Code, detail: &str) -> Passed {
+    fn refused(&self, asked: bool, code: Code, detail: &str) -> Refusal {
         let judged = &self.attempt.judged;
-        Passed::Refused(Refusal {
+        Refusal {
             tool_or_method: match judged.seam {
                 Seam::Tools => judged.name.clone(),
                 Seam::Reads => self.attempt.request.method().to_owned(),
@@ -269,7 +269,7 @@ impl<'a> Case<'a> {
             code,
             detail: detail.to_owned(),
             decision_id: self.id,
-        })
+        }
     }
 }
 

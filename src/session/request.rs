@@ -127,7 +127,7 @@ impl Session {
             Passed::Run(permit, ticket) => {
                 let forwarded = Forwarded {
                     id,
-                    ticket: Some(ticket),
+                    ticket: Some(*ticket),
                     opens: None,
                     since: Instant::now(),
                 };

@@ -1,5 +1,7 @@
-//! What several tests need: small policies without a tool chain.
+//! What several tests need: a client and an upstream in memory, and small policies without a tool chain.
 
+pub(crate) mod harness;
 pub(crate) mod log;
 pub(crate) mod policies;
+pub(crate) mod upstream;
 pub(crate) mod wasi;

@@ -347,7 +347,8 @@ mod tests {
         let clock = TestClock::default();
         let sealer = Sealer::new(Duration::from_secs(300), &clock).unwrap();
         let sealed = sealer.seal(&bindings(), carried(), &clock).unwrap();
-        let others: [(&str, fn(&mut Bindings)); 6] = [
+        type Change = fn(&mut Bindings);
+        let others: [(&str, Change); 6] = [
             ("upstream", |b| b.server.push('x')),
             ("principal", |b| b.principal = Some("eve".into())),
             ("seam", |b| b.seam = "reads".into()),

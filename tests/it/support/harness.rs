@@ -48,8 +48,15 @@ pub(crate) struct Harness {
 
 impl Harness {
     /// Must run under paused time on a current-thread runtime.
-    pub(crate) fn start(guards: Guards, settings: Settings, stateless: bool, script: Option<Vec<String>>) -> Self {
-        let clock = Arc::new(PausedClock { start: Instant::now() });
+    pub(crate) fn start(
+        guards: Guards,
+        settings: Settings,
+        stateless: bool,
+        script: Option<Vec<String>>,
+    ) -> Self {
+        let clock = Arc::new(PausedClock {
+            start: Instant::now(),
+        });
         let (audit, records) = AuditLog::in_memory(Arc::clone(&clock) as Arc<dyn Clock>);
         let frame_bytes_max = settings.scan.frame_bytes_max;
         let host = Host::new(guards, Arc::new(audit), clock, settings).unwrap();
@@ -78,8 +85,13 @@ impl Harness {
                 "protocolVersion": revision, "capabilities": capabilities,
                 "clientInfo": {"name": "case", "version": "1"}
             });
-            self.send(&json!({"jsonrpc": "2.0", "id": "open", "method": "initialize", "params": params}).to_string()).await;
-            self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+            self.send(
+                &json!({"jsonrpc": "2.0", "id": "open", "method": "initialize", "params": params})
+                    .to_string(),
+            )
+            .await;
+            self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+                .await;
         } else {
             let meta = json!({
                 "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -88,7 +100,9 @@ impl Harness {
             self.send(&json!({"jsonrpc": "2.0", "id": "open", "method": "server/discover", "params": {"_meta": meta}}).to_string())
                 .await;
         }
-        let opened = self.take(|message| message["id"] == "open").expect("the session opens");
+        let opened = self
+            .take(|message| message["id"] == "open")
+            .expect("the session opens");
         assert!(opened.get("result").is_some(), "{opened}");
     }
 
@@ -99,7 +113,12 @@ impl Harness {
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
         self.splitter.push(bytes);
         while let Some(line) = self.splitter.next() {
-            self.to_host.as_ref().expect("the client is there").send(line).await.expect("the host reads");
+            self.to_host
+                .as_ref()
+                .expect("the client is there")
+                .send(line)
+                .await
+                .expect("the host reads");
         }
         self.settle().await;
     }
@@ -119,7 +138,8 @@ impl Harness {
             let line = String::from_utf8(line.to_vec()).expect("the host sends UTF-8");
             let line = line.strip_suffix('\n').expect("a line ends").to_owned();
             assert!(!line.contains('\n'), "one message is one line: {line}");
-            self.seen.push(serde_json::from_str(&line).expect("the host sends JSON"));
+            self.seen
+                .push(serde_json::from_str(&line).expect("the host sends JSON"));
             self.raw.push(line);
         }
     }
@@ -152,6 +172,10 @@ impl Harness {
     /// Ends the session and waits for its end.
     pub(crate) async fn finish(mut self) -> Ended {
         self.to_host = None;
-        self.served.take().expect("it ends once").await.expect("the session does not panic")
+        self.served
+            .take()
+            .expect("it ends once")
+            .await
+            .expect("the session does not panic")
     }
 }

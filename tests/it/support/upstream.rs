@@ -60,7 +60,11 @@ impl FakeUpstream {
     /// Starts it; `script` answers every gated request with these lines instead (`@ID@`, `@EXIT@`).
     pub(crate) fn start(stateless: bool, script: Option<Vec<String>>) -> (Self, Link) {
         let (link, mut lines, bytes, end) = Link::in_memory();
-        let state = State { stateless, script, ..State::default() };
+        let state = State {
+            stateless,
+            script,
+            ..State::default()
+        };
         let upstream = Self {
             state: Arc::new(Mutex::new(state)),
             bytes,
@@ -91,17 +95,28 @@ impl FakeUpstream {
     /// What a client's requests left here: everything but the host's own listings.
     pub(crate) fn tape(&self) -> Vec<Received> {
         let state = self.state.lock().unwrap();
-        state.tape.iter().filter(|received| !received.is_own_listing()).cloned().collect()
+        state
+            .tape
+            .iter()
+            .filter(|received| !received.is_own_listing())
+            .cloned()
+            .collect()
     }
 
     /// Every `tools/call` received so far.
     pub(crate) fn calls(&self) -> Vec<Received> {
-        self.tape().into_iter().filter(|received| received.method() == "tools/call").collect()
+        self.tape()
+            .into_iter()
+            .filter(|received| received.method() == "tools/call")
+            .collect()
     }
 
     /// Sends a line of its own.
     pub(crate) async fn say(&self, line: &str) {
-        self.bytes.send(Bytes::from(format!("{line}\n"))).await.expect("the host reads");
+        self.bytes
+            .send(Bytes::from(format!("{line}\n")))
+            .await
+            .expect("the host reads");
     }
 
     /// Answers every `tools/call` that is held.
@@ -113,7 +128,8 @@ impl FakeUpstream {
             } else {
                 json!({"content": [], "isError": false})
             };
-            self.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()).await;
+            self.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
+                .await;
         }
     }
 
@@ -121,7 +137,11 @@ impl FakeUpstream {
     pub(crate) async fn release_with(&self, result: &str) {
         let held = std::mem::take(&mut self.state.lock().unwrap().held);
         assert_eq!(1, held.len(), "one call is held");
-        self.say(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, held[0])).await;
+        self.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#,
+            held[0]
+        ))
+        .await;
     }
 
     async fn receive(&self, line: &[u8]) {
@@ -132,11 +152,17 @@ impl FakeUpstream {
         let received = Received { line, message };
         let own = received.is_own_listing();
         self.state.lock().unwrap().tape.push(received.clone());
-        let Some(id) = received.message.get("id").filter(|_| received.message.get("method").is_some()) else {
+        let Some(id) = received
+            .message
+            .get("id")
+            .filter(|_| received.message.get("method").is_some())
+        else {
             return;
         };
         let script = self.state.lock().unwrap().script.clone();
-        if let Some(script) = script.filter(|_| !own && received.method() != "initialize" && received.method() != "server/discover") {
+        if let Some(script) = script
+            .filter(|_| !own && received.method() != "initialize" && received.method() != "server/discover")
+        {
             return self.play(&script, id).await;
         }
         if received.method() == "tools/call" {
@@ -144,7 +170,8 @@ impl FakeUpstream {
             return;
         }
         let result = self.result(&received);
-        self.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()).await;
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
+            .await;
     }
 
     async fn play(&self, script: &[String], id: &Value) {
@@ -157,7 +184,9 @@ impl FakeUpstream {
                 self.gone.notify_one();
                 continue;
             }
-            let line = line.replace("@ID_AS_OTHER_TYPE@", &id.to_string()).replace("@ID@", &id.to_string());
+            let line = line
+                .replace("@ID_AS_OTHER_TYPE@", &id.to_string())
+                .replace("@ID@", &id.to_string());
             self.say(&line).await;
         }
     }

@@ -1,5 +1,7 @@
 //! The host: wires the parts together and owns their end.
 
+pub mod guards;
+
 use std::sync::Arc;
 use std::time::Duration;
 

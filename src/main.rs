@@ -1,3 +1,9 @@
 //! The `gatewright` program.
 
-fn main() {}
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}

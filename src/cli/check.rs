@@ -1,0 +1,78 @@
+//! `gatewright check`: is this a policy, and what does it ask for?
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use gatewright::config;
+use gatewright::host::guards::GuardError;
+use gatewright::policy::engine::{Engine, EngineSettings};
+use gatewright::policy::load::Policy;
+use serde_json::json;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Loads the policy exactly as `wrap` would: reads, compiles, links, and configures it once.
+Exit codes: 0 it is a policy, 2 it is not, with the reason and the remedy on standard error.")]
+pub(super) struct Check {
+    /// A .wasm or .wat file or builtin:NAME, optionally with =CONFIG.json
+    #[arg(value_name = "FILE")]
+    policy: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    #[expect(clippy::print_stdout, reason = "the command's answer")]
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let settings = config::policy("check", &self.policy)?;
+        let configured = !settings.config_json.trim().is_empty();
+        let engine = Engine::new(&EngineSettings::default()).map_err(GuardError::from)?;
+        let policy = Policy::load(&engine, settings)?;
+        let facts = policy.facts();
+        let configuration = match (facts.configurable, configured) {
+            (false, _) => "takes none",
+            (true, false) => "takes one; none was given",
+            (true, true) => "given and accepted",
+        };
+        let load_ms = facts.load_time.as_secs_f64() * 1000.0;
+        if self.json {
+            let report = json!({
+                "policy": policy.name(), "digest": policy.digest().to_string(), "bytes": facts.component_bytes,
+                "imports": facts.imports, "exports": facts.exports, "configurable": facts.configurable,
+                "load_ms": load_ms, "memory": engine.allocation().as_str(), "engine": format!("wasmtime {}", Engine::version()),
+            });
+            println!("{report}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        println!("{} is a policy", policy.name());
+        println!(
+            "  digest         {} (component and configuration)",
+            policy.digest()
+        );
+        println!("  size           {} bytes", facts.component_bytes);
+        println!("  configuration  {configuration}");
+        println!("  exports        {}", list(&facts.exports));
+        println!("  imports        {}", list(&facts.imports));
+        println!("  load time      {load_ms:.1} ms");
+        println!(
+            "  engine         wasmtime {}, memory {}",
+            Engine::version(),
+            engine.allocation().as_str()
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names
+            .iter()
+            .map(|name| super::shown(name))
+            .collect::<Vec<_>>()
+            .join("\n                 ")
+    }
+}

@@ -1,0 +1,87 @@
+//! The configuration file as it is written. Every field is checked elsewhere.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Raw {
+    pub(super) tools: Option<Vec<RawPolicy>>,
+    pub(super) reads: Option<Vec<RawPolicy>>,
+    pub(super) ask: Option<RawAsk>,
+    pub(super) wire: Option<RawWire>,
+    pub(super) upstream: Option<RawUpstream>,
+    pub(super) audit: Option<RawAudit>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawPolicy {
+    pub(super) policy: Spanned<String>,
+    pub(super) config: Option<Spanned<toml::Table>>,
+    pub(super) config_file: Option<Spanned<PathBuf>>,
+    pub(super) mode: Option<RawMode>,
+    pub(super) deadline_ms: Option<Spanned<i64>>,
+    pub(super) memory_bytes_max: Option<Spanned<i64>>,
+    pub(super) table_elements_max: Option<Spanned<i64>>,
+    pub(super) output_bytes_max: Option<Spanned<i64>>,
+    pub(super) log_bytes_max: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub(super) grants: Vec<RawGrant>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawMode {
+    Enforce,
+    Observe,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawGrant {
+    Clock,
+    Random,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawAsk {
+    pub(super) deadline_ms: Option<Spanned<i64>>,
+    pub(super) state_ttl_ms: Option<Spanned<i64>>,
+    pub(super) open_questions_per_session: Option<Spanned<i64>>,
+    pub(super) parked_per_session: Option<Spanned<i64>>,
+    pub(super) parked_total: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawWire {
+    pub(super) frame_bytes_max: Option<Spanned<i64>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawUpstream {
+    pub(super) name: Option<String>,
+    pub(super) timeout_ms: Option<Spanned<i64>>,
+    pub(super) line_bytes_max: Option<Spanned<i64>>,
+    pub(super) env: Option<Vec<Spanned<String>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawAudit {
+    pub(super) to: Option<Spanned<String>>,
+    pub(super) arguments: Option<bool>,
+    pub(super) on_failure: Option<RawOnFailure>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawOnFailure {
+    Deny,
+    Continue,
+}

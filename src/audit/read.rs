@@ -72,19 +72,19 @@ fn checked(line: &str, ends: &mut HashMap<String, (u64, String)>) -> Result<(), 
     }
 }
 
-/// The records of one decision, in the order in which they were written.
+/// The lines of one decision as they were written, in their order. Lines are ASCII, so a terminal can show them.
 ///
 /// # Errors
 ///
 /// When the log cannot be read.
-pub fn find(reader: impl BufRead, decision_id: &str) -> std::io::Result<Vec<Value>> {
+pub fn find(reader: impl BufRead, decision_id: &str) -> std::io::Result<Vec<String>> {
     let mut found = Vec::new();
     for_each_line(reader, |_, line| {
         if line.contains(decision_id)
             && let Ok(record) = serde_json::from_str::<Value>(line)
             && record.get("decision_id").and_then(Value::as_str) == Some(decision_id)
         {
-            found.push(record);
+            found.push(line.to_owned());
         }
         true
     })?;

@@ -13,7 +13,6 @@ use gatewright::host::guards::GuardError;
 use gatewright::policy::engine::{Engine, EngineSettings};
 use gatewright::policy::load::Policy;
 use gatewright::seam::{Call, Context};
-use gatewright::wire::object::is_object;
 use gatewright::wire::scan::{ScanLimits, scan};
 use serde::Deserialize;
 use serde_json::json;
@@ -109,11 +108,11 @@ fn arguments(given: String) -> Result<String> {
         given
     };
     match scan(text.as_bytes(), &ScanLimits::default()) {
-        Ok(_) if is_object(&text) => Ok(text),
-        Ok(_) => Err(
-            Usage("ARGS is JSON, but no object; give one such as {\"path\":\"/tmp/a\"}".to_owned()).into(),
-        ),
-        Err(error) => Err(Usage(format!("ARGS cannot be used: {error}; give one JSON object")).into()),
+        Ok(_) => Ok(text),
+        Err(error) => Err(Usage(format!(
+            "ARGS cannot be used: {error}; give one JSON object such as {{\"path\":\"/tmp/a\"}}"
+        ))
+        .into()),
     }
 }
 

@@ -48,7 +48,7 @@ impl Explain {
             if self.json {
                 println!("{record}");
             } else {
-                print!("{}", explained(record));
+                print!("{}", explained(&serde_json::from_str(record)?));
             }
         }
         Ok(ExitCode::SUCCESS)

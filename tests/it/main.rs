@@ -12,6 +12,8 @@
 mod support;
 
 mod chain;
+mod cli;
+mod config;
 mod contract;
 mod floor_plan;
 mod guests;

@@ -8,6 +8,7 @@
 
 mod bench;
 mod command;
+mod docs;
 mod peers;
 mod plugins;
 mod test;
@@ -23,6 +24,7 @@ usage: cargo xtask TASK
   plugins --check    fail if what is carried was not built from the sources
   plugins --bindings write the policies' bindings anew from wit/ (needs wit-bindgen-cli)
   peers              install the MCP servers and clients that the tests talk to
+  docs               run what the documentation tells a reader to run
   bench              run the benchmarks
   fuzz [SECONDS]     fuzz every target, 60 seconds each (needs nightly and cargo-fuzz)";
 
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["plugins", "--check"] => plugins::check(),
         ["plugins", "--bindings"] => plugins::bindings(),
         ["peers"] => peers::install(),
+        ["docs"] => docs::run(),
         ["bench"] => bench::bench(),
         ["fuzz"] => bench::fuzz("60"),
         ["fuzz", seconds] => bench::fuzz(seconds),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::command::{cargo, root, run, shown};
-use crate::{peers, plugins};
+use crate::{docs, peers, plugins};
 
 /// A step: its name, and what it does. Steps that run tests count them.
 type Step = (&'static str, fn(&mut Count) -> Result<()>);
@@ -19,7 +19,7 @@ struct Count {
     failed: u64,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("format", |_| {
         run(&mut cargo(&["fmt", "--all", "--check"])?)?;
         run(in_plugins(&mut cargo(&["fmt", "--all", "--check"])?)?)
@@ -74,6 +74,7 @@ const STEPS: [Step; 9] = [
         ])?
         .env("RUSTDOCFLAGS", "-D warnings"))
     }),
+    ("commands of the documentation", |_| docs::run()),
 ];
 
 /// Runs every step, and stops at the first that fails.

@@ -100,9 +100,12 @@ impl Config {
                 .to_string_lossy()
                 .into_owned()
         });
+        let host = host(&file, server, ask.as_ref(), wire.as_ref(), &upstream)?;
+        check_deadlines(&tools, host.asks.deadline)?;
+        check_deadlines(&reads, host.asks.deadline)?;
         Ok(Self {
             environment: variables(&file, &upstream, &flags.env, environment)?,
-            host: host(&file, server, ask.as_ref(), wire.as_ref(), &upstream)?,
+            host,
             audit: audit_settings(&file, audit, flags.audit.as_deref(), environment)?,
             guards: GuardSettings {
                 engine: engine(&tools, &reads),
@@ -259,6 +262,20 @@ fn chain(
             .collect::<Result<_, _>>()?,
     };
     Ok(ChainSettings::Policies(policies))
+}
+
+/// A policy that may take as long as a person leaves nothing for the person (ruling L8).
+fn check_deadlines(chain: &ChainSettings, ask_deadline: Duration) -> Result<(), ConfigError> {
+    for policy in chain.policies() {
+        if ask_deadline <= policy.limits.deadline {
+            return Err(ConfigError::Deadlines {
+                policy: policy.name.clone(),
+                deadline_ms: policy.limits.deadline.as_millis(),
+                ask_deadline_ms: ask_deadline.as_millis(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// An engine with room for the largest policy.

@@ -58,6 +58,19 @@ pub enum ConfigError {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// A policy may take as long as a person.
+    #[error(
+        "the `deadline-ms` of policy `{policy}` is {deadline_ms}, and must be less than `ask.deadline-ms`, which is \
+         {ask_deadline_ms}; lower the one or raise the other"
+    )]
+    Deadlines {
+        /// The policy.
+        policy: String,
+        /// Its deadline in milliseconds.
+        deadline_ms: u128,
+        /// How long a call waits for a person, in milliseconds.
+        ask_deadline_ms: u128,
+    },
     /// Nothing says where records go.
     #[error(
         "there is no place for audit records: neither XDG_STATE_HOME nor HOME is set to an absolute path; \

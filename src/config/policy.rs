@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -17,9 +16,6 @@ const BUILTIN: &str = "builtin:";
 
 /// The longest configuration of a policy, in bytes of JSON.
 const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
-
-/// The longest deadline of a policy. A judgement holds the thread that serves the session.
-const DEADLINE_MS_MAX: u64 = 10_000;
 
 /// The most memory that WebAssembly with 32-bit addresses can have, in bytes.
 const MEMORY_BYTES_MAX: usize = 4 * 1024 * 1024 * 1024;
@@ -108,13 +104,8 @@ fn source(reference: &str, resolve: impl Fn(&Path) -> PathBuf) -> Result<(String
 
 fn limits(file: &ConfigFile, raw: &RawPolicy) -> Result<Limits, ConfigError> {
     let default = Limits::default();
-    let deadline_ms = u64::try_from(default.deadline.as_millis()).unwrap_or(DEADLINE_MS_MAX);
     Ok(Limits {
-        deadline: Duration::from_millis(file.number(
-            "deadline-ms",
-            raw.deadline_ms.as_ref(),
-            (1, deadline_ms, DEADLINE_MS_MAX),
-        )?),
+        deadline: file.time("deadline-ms", raw.deadline_ms.as_ref(), default.deadline)?,
         memory_bytes_max: file.size(
             "memory-bytes-max",
             raw.memory_bytes_max.as_ref(),

@@ -215,13 +215,19 @@ fn a_wrong_file_is_named_with_line_field_and_remedy() {
     check_wrong(
         "[[tools]]\npolicy = 'a.wasm'\ndeadline-ms = 0\n",
         &expect![
-            "cannot use `gatewright.toml`: line 3: `deadline-ms`: 0 is out of range; give a number from 1 to 10000"
+            "cannot use `gatewright.toml`: line 3: `deadline-ms`: 0 is out of range; give a number from 1 to 86400000"
         ],
     );
     check_wrong(
         "[[tools]]\npolicy = 'a.wasm'\ndeadline-ms = -5\n",
         &expect![
-            "cannot use `gatewright.toml`: line 3: `deadline-ms`: -5 is out of range; give a number from 1 to 10000"
+            "cannot use `gatewright.toml`: line 3: `deadline-ms`: -5 is out of range; give a number from 1 to 86400000"
+        ],
+    );
+    check_wrong(
+        "[[tools]]\npolicy = 'a.wasm'\ndeadline-ms = 60000\n[ask]\ndeadline-ms = 50000\n",
+        &expect![
+            "the `deadline-ms` of policy `a.wasm` is 60000, and must be less than `ask.deadline-ms`, which is 50000; lower the one or raise the other"
         ],
     );
     check_wrong(

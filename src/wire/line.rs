@@ -50,7 +50,7 @@ impl LineSplitter {
     pub fn next(&mut self) -> Option<Line> {
         loop {
             let unsearched = self.kept.get(self.searched..).unwrap_or_default();
-            let Some(found) = unsearched.iter().position(|byte| *byte == b'\n') else {
+            let Some(found) = memchr::memchr(b'\n', unsearched) else {
                 self.searched = self.kept.len();
                 return self.overlong();
             };

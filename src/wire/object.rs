@@ -215,12 +215,11 @@ fn value_end(text: &str, start: usize) -> usize {
 
 fn string_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'\\' => at += 2,
-            b'"' => return at + 1,
-            _ => at += 1,
+    while let Some(found) = memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {
+        if bytes.get(at + found) == Some(&b'"') {
+            return at + found + 1;
         }
+        at += found + 2;
     }
     bytes.len()
 }

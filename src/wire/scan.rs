@@ -318,17 +318,17 @@ impl<'a> Scanner<'a> {
         self.at += 1;
         let mut text = String::new();
         loop {
-            let plain = self
-                .rest()
-                .iter()
-                .take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..=0x1f))
-                .count();
-            if keep {
-                text.push_str(
-                    std::str::from_utf8(self.rest().get(..plain).unwrap_or_default()).unwrap_or_default(),
-                );
+            let rest = self.rest();
+            let plain =
+                memchr::memchr2(b'"', b'\\', rest).map_or(rest, |end| rest.get(..end).unwrap_or(rest));
+            if let Some(control) = plain.iter().position(|byte| *byte < b' ') {
+                self.at += control;
+                return Err(self.not_json("a raw control character in a string"));
             }
-            self.at += plain;
+            if keep {
+                text.push_str(std::str::from_utf8(plain).unwrap_or_default());
+            }
+            self.at += plain.len();
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
@@ -340,8 +340,7 @@ impl<'a> Scanner<'a> {
                         text.push(c);
                     }
                 }
-                Some(_) => return Err(self.not_json("a raw control character in a string")),
-                None => return Err(self.not_json("the text ends inside a string")),
+                Some(_) | None => return Err(self.not_json("the text ends inside a string")),
             }
         }
     }

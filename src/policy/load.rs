@@ -1,19 +1,23 @@
 //! From a file to a policy in force: read, looked at, compiled, linked, and tried once.
 
 mod error;
+mod snapshot;
 mod source;
+mod trial;
 mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmtime::component::Component;
+use wasmtime::component::{Component, ComponentExportIndex};
 
 pub use error::LoadError;
+use snapshot::Taken;
+use world::Linked;
 
-use super::contract::{AUTHORIZE, AUTHORIZER, CONFIGURABLE, CONFIGURE, VERSIONS, serves};
+use super::contract::{CONFIGURABLE, serves};
 use super::engine::Engine;
-use super::judge::{Failure, Guest, Trial, caught};
+use super::judge::{Guest, Setup, caught};
 use super::limits::{Grants, Limits, PolicySettings};
 use super::shape::{self, Misshapen};
 use super::text::escaped;
@@ -43,6 +47,32 @@ pub struct Facts {
     pub load_time: Duration,
     /// Whether it takes a configuration.
     pub configurable: bool,
+    /// When it takes it.
+    pub configured: Configured,
+}
+
+/// When a policy takes its configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Configured {
+    /// Never: it takes none.
+    Nothing,
+    /// When it was loaded: every judgement starts from the image that was taken then.
+    Snapshot,
+    /// In every judgement, because no image of it can be taken.
+    EachCall {
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl std::fmt::Display for Configured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("takes no configuration"),
+            Self::Snapshot => f.write_str("configured once, when it was loaded"),
+            Self::EachCall { reason } => write!(f, "configured at each call ({reason})"),
+        }
+    }
 }
 
 /// A policy that was compiled, found to be one, and configured once as a check.
@@ -57,7 +87,7 @@ pub struct Policy {
 impl std::fmt::Debug for Policy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Policy")
-            .field("name", &self.guest.name)
+            .field("name", &self.guest.setup.name)
             .field("mode", &self.mode)
             .field("digest", &self.digest)
             .finish_non_exhaustive()
@@ -93,7 +123,7 @@ impl Policy {
     /// How the policy is called in messages and records.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.guest.name
+        &self.guest.setup.name
     }
 
     /// Whether its decisions count.
@@ -142,58 +172,30 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings) -> Result<Policy, LoadEr
     check_limits(engine, &name, &settings.limits)?;
     let bytes = source::wasm(&name, source::read(&name, &settings)?)?;
     shape::check(&bytes, &settings.limits).map_err(|misshapen| misshapen_error(&name, misshapen))?;
-    let component = Component::new(engine.wasm(), &bytes).map_err(|error| LoadError::Compile {
-        policy: name.clone(),
-        reason: reason(&error),
-    })?;
-
-    let imports = world::imports(engine, &component);
-    let exports = world::exports(engine, &component);
-    let instance = world::link(engine, &name, &component, &imports)?;
-    let export = |interface, function| {
-        world::function(&component, &exports, interface, function).map_err(|(export, reason)| {
-            LoadError::Export {
-                policy: name.clone(),
-                export,
-                reason,
-            }
-        })
-    };
-    let authorize = export(AUTHORIZER, AUTHORIZE)?;
-    let configure = if exports.iter().any(|export| serves(export, CONFIGURABLE)) {
-        Some(export(CONFIGURABLE, CONFIGURE)?)
-    } else {
-        None
-    };
     let config_json = match settings.config_json.trim() {
         "" => NO_CONFIGURATION.to_owned(),
         _ => settings.config_json,
     };
-    if configure.is_none() && config_json.trim() != NO_CONFIGURATION {
-        return Err(LoadError::NotConfigurable { policy: name });
-    }
-
     let digest = Digest::of_parts([bytes.as_slice(), config_json.as_bytes()]);
     let identity = identity(digest, settings.mode, &settings.limits, settings.grants);
-    let configurable = configure.is_some();
-    let guest = Guest {
-        engine: Arc::clone(engine),
+    let setup = Arc::new(Setup {
         name,
-        instance,
-        authorize,
-        configure,
-        waits: !imports.is_empty(),
         config_json,
         limits: settings.limits,
         grants: settings.grants,
-    };
-    try_once(&guest)?;
+    });
+    let Ready {
+        guest,
+        linked,
+        configured,
+    } = prepare(engine, &setup, &bytes)?;
     let facts = Facts {
-        imports,
-        exports,
+        imports: linked.imports,
+        exports: linked.exports,
         component_bytes: bytes.len(),
         load_time: start.elapsed(),
-        configurable,
+        configurable: linked.configure.is_some(),
+        configured,
     };
     Ok(Policy {
         guest,
@@ -202,6 +204,79 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings) -> Result<Policy, LoadEr
         identity,
         facts,
     })
+}
+
+/// A guest that was tried once.
+struct Ready {
+    guest: Guest,
+    linked: Linked,
+    configured: Configured,
+}
+
+/// Makes a guest of the component: one that is configured already, where that can be had.
+fn prepare(engine: &Arc<Engine>, setup: &Arc<Setup>, bytes: &[u8]) -> Result<Ready, LoadError> {
+    if !shape::exports(bytes)
+        .iter()
+        .any(|export| serves(export, CONFIGURABLE))
+    {
+        return ready(engine, setup, bytes, Configured::Nothing);
+    }
+    let reason = match snapshot::take(engine, setup, bytes)? {
+        Taken::Image(image) => match ready(engine, setup, &image, Configured::Snapshot) {
+            Ok(ready) => return Ok(ready),
+            Err(error) => error.to_string(),
+        },
+        Taken::Not(reason) => reason,
+    };
+    tracing::info!(policy = %setup.name, reason, "the policy is configured at each call");
+    ready(engine, setup, bytes, Configured::EachCall { reason })
+}
+
+fn ready(
+    engine: &Arc<Engine>,
+    setup: &Arc<Setup>,
+    bytes: &[u8],
+    configured: Configured,
+) -> Result<Ready, LoadError> {
+    let policy = &setup.name;
+    let component = Component::new(engine.wasm(), bytes).map_err(|error| LoadError::Compile {
+        policy: policy.clone(),
+        reason: reason(&error),
+    })?;
+    let linked = world::linked(engine, policy, &component)?;
+    if linked.configure.is_none() && setup.config_json.trim() != NO_CONFIGURATION {
+        return Err(LoadError::NotConfigurable {
+            policy: policy.clone(),
+        });
+    }
+    let configure = match configured {
+        Configured::Nothing | Configured::Snapshot => None,
+        Configured::EachCall { .. } => linked.configure,
+    };
+    let guest = guest(engine, setup, &linked, configure);
+    trial::try_once(&guest)?;
+    Ok(Ready {
+        guest,
+        linked,
+        configured,
+    })
+}
+
+/// A guest that is configured with `configure`, if there is such a function, in every instance.
+fn guest(
+    engine: &Arc<Engine>,
+    setup: &Arc<Setup>,
+    linked: &Linked,
+    configure: Option<ComponentExportIndex>,
+) -> Guest {
+    Guest {
+        engine: Arc::clone(engine),
+        setup: Arc::clone(setup),
+        instance: linked.instance.clone(),
+        authorize: linked.authorize,
+        configure,
+        waits: !linked.imports.is_empty(),
+    }
 }
 
 /// A policy cannot have more than the engine reserved room for.
@@ -258,35 +333,4 @@ fn identity(digest: Digest, mode: Mode, limits: &Limits, grants: Grants) -> Dige
         &number(limits.table_elements_max),
         &number(limits.output_bytes_max),
     ])
-}
-
-/// Instantiates and configures the policy once, because a wrong type shows only then (ruling G9).
-fn try_once(guest: &Guest) -> Result<(), LoadError> {
-    let policy = guest.name.clone();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .map_err(|error| LoadError::Host {
-            policy: policy.clone(),
-            reason: error.to_string(),
-        })?;
-    let trial = runtime.block_on(caught(async { Ok::<_, Failure>(guest.trial().await) }));
-    match trial {
-        Ok(Trial::Ready) => Ok(()),
-        Ok(Trial::Refused(reason)) => Err(LoadError::Configuration { policy, reason }),
-        Ok(Trial::WrongType(reason)) => Err(LoadError::Export {
-            policy,
-            export: format!("{AUTHORIZER}@{VERSIONS}"),
-            reason: escaped(reason.as_bytes(), REASON_BYTES_MAX),
-        }),
-        Ok(Trial::Failed((Fault::Internal, reason))) | Err((_, reason)) => {
-            Err(LoadError::Host { policy, reason })
-        }
-        Ok(Trial::Failed((Fault::Memory, reason))) => Err(LoadError::Limit { policy, reason }),
-        Ok(Trial::Failed((fault, reason))) => Err(LoadError::Start {
-            policy,
-            fault,
-            reason: escaped(reason.as_bytes(), REASON_BYTES_MAX),
-        }),
-    }
 }

@@ -1,20 +1,22 @@
 //! From a file to a policy in force: read, looked at, compiled, linked, and tried once.
 
 mod error;
+mod facts;
 mod snapshot;
 mod source;
 mod trial;
 mod world;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use wasmtime::component::{Component, ComponentExportIndex};
 
 pub use error::LoadError;
+pub use facts::{Configured, Facts};
 use snapshot::Taken;
 use world::Linked;
 
+use super::cache::{self, Cache};
 use super::contract::{CONFIGURABLE, serves};
 use super::engine::Engine;
 use super::judge::{Guest, Setup, caught};
@@ -33,47 +35,6 @@ const NO_CONFIGURATION: &str = "{}";
 
 /// Stack of the thread that loads, in bytes. The compiler recurses into what it compiles.
 const LOADER_STACK_BYTES: usize = 16 * 1024 * 1024;
-
-/// What is known of a loaded policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// What the component imports: its requests for capabilities.
-    pub imports: Vec<String>,
-    /// What the component exports.
-    pub exports: Vec<String>,
-    /// Size of the component as WebAssembly, in bytes.
-    pub component_bytes: usize,
-    /// How long it took to read, compile, link and try it.
-    pub load_time: Duration,
-    /// Whether it takes a configuration.
-    pub configurable: bool,
-    /// When it takes it.
-    pub configured: Configured,
-}
-
-/// When a policy takes its configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Configured {
-    /// Never: it takes none.
-    Nothing,
-    /// When it was loaded: every judgement starts from the image that was taken then.
-    Snapshot,
-    /// In every judgement, because no image of it can be taken.
-    EachCall {
-        /// Why not.
-        reason: String,
-    },
-}
-
-impl std::fmt::Display for Configured {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Nothing => f.write_str("takes no configuration"),
-            Self::Snapshot => f.write_str("configured once, when it was loaded"),
-            Self::EachCall { reason } => write!(f, "configured at each call ({reason})"),
-        }
-    }
-}
 
 /// A policy that was compiled, found to be one, and configured once as a check.
 pub struct Policy {
@@ -101,18 +62,37 @@ impl Policy {
     ///
     /// [`LoadError`] when the policy cannot be put in force.
     pub fn load(engine: &Arc<Engine>, settings: PolicySettings) -> Result<Self, LoadError> {
+        Self::load_with(engine, settings, None)
+    }
+
+    /// Loads a policy from what was compiled before, or compiles it and keeps that for the next
+    /// time. Blocks for as long as that takes.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] when the policy cannot be put in force. A cache that does not work is no
+    /// reason.
+    pub fn load_with(
+        engine: &Arc<Engine>,
+        settings: PolicySettings,
+        cache: Option<&Cache>,
+    ) -> Result<Self, LoadError> {
         let policy = settings.name.clone();
         let host = |reason: String| LoadError::Host {
             policy: policy.clone(),
             reason,
         };
+        // What is said while loading goes where the caller's own lines go.
+        let listener = tracing::dispatcher::get_default(Clone::clone);
         std::thread::scope(|scope| {
             // A thread of its own: its stack is known to be deep enough, and a runtime that waits
             // for host calls can be entered there whether or not the caller is in one.
             let thread = std::thread::Builder::new()
                 .name("gatewright-load".to_owned())
                 .stack_size(LOADER_STACK_BYTES)
-                .spawn_scoped(scope, || load(engine, settings))
+                .spawn_scoped(scope, || {
+                    tracing::dispatcher::with_default(&listener, || load(engine, settings, cache))
+                })
                 .map_err(|error| host(format!("no thread: {error}")))?;
             thread
                 .join()
@@ -166,7 +146,7 @@ impl Policy {
 }
 
 #[expect(clippy::disallowed_methods, reason = "measures real work")]
-fn load(engine: &Arc<Engine>, settings: PolicySettings) -> Result<Policy, LoadError> {
+fn load(engine: &Arc<Engine>, settings: PolicySettings, cache: Option<&Cache>) -> Result<Policy, LoadError> {
     let start = std::time::Instant::now();
     let name = settings.name.clone();
     check_limits(engine, &name, &settings.limits)?;
@@ -188,7 +168,9 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings) -> Result<Policy, LoadEr
         guest,
         linked,
         configured,
-    } = prepare(engine, &setup, &bytes)?;
+        cached,
+        ..
+    } = prepare(engine, &setup, &bytes, cache)?;
     let facts = Facts {
         imports: linked.imports,
         exports: linked.exports,
@@ -196,6 +178,7 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings) -> Result<Policy, LoadEr
         load_time: start.elapsed(),
         configurable: linked.configure.is_some(),
         configured,
+        cached,
     };
     Ok(Policy {
         guest,
@@ -209,44 +192,76 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings) -> Result<Policy, LoadEr
 /// A guest that was tried once.
 struct Ready {
     guest: Guest,
+    component: Component,
     linked: Linked,
     configured: Configured,
+    cached: bool,
 }
 
-/// Makes a guest of the component: one that is configured already, where that can be had.
-fn prepare(engine: &Arc<Engine>, setup: &Arc<Setup>, bytes: &[u8]) -> Result<Ready, LoadError> {
+/// Makes a guest of the component: from the cache if it is there.
+fn prepare(
+    engine: &Arc<Engine>,
+    setup: &Arc<Setup>,
+    bytes: &[u8],
+    cache: Option<&Cache>,
+) -> Result<Ready, LoadError> {
+    let Some(cache) = cache else {
+        return build(engine, setup, bytes);
+    };
+    // Everything that an image is made from: how much time it may take is not in it.
+    let room = [setup.limits.memory_bytes_max, setup.limits.table_elements_max];
+    let [memory, tables] = room.map(|room| (room as u64).to_be_bytes());
+    let parts = [bytes, setup.config_json.as_bytes(), &memory, &tables];
+    let entry = cache::entry(engine, parts);
+    if let Some(found) = cache.find(engine, entry)
+        && let Some(configured) = Configured::noted(&found.note)
+    {
+        let mut ready = ready(engine, setup, found.component, configured)?;
+        ready.cached = true;
+        return Ok(ready);
+    }
+    let built = build(engine, setup, bytes)?;
+    cache.keep(entry, &built.component, &built.configured.note());
+    Ok(built)
+}
+
+/// Compiles the component: one that is configured already, where that can be had.
+fn build(engine: &Arc<Engine>, setup: &Arc<Setup>, bytes: &[u8]) -> Result<Ready, LoadError> {
+    let compiled = |bytes: &[u8], configured| {
+        let component = Component::new(engine.wasm(), bytes).map_err(|error| LoadError::Compile {
+            policy: setup.name.clone(),
+            reason: reason(&error),
+        })?;
+        ready(engine, setup, component, configured)
+    };
     if !shape::exports(bytes)
         .iter()
         .any(|export| serves(export, CONFIGURABLE))
     {
-        return ready(engine, setup, bytes, Configured::Nothing);
+        return compiled(bytes, Configured::Nothing);
     }
     let reason = match snapshot::take(engine, setup, bytes)? {
-        Taken::Image(image) => match ready(engine, setup, &image, Configured::Snapshot) {
+        Taken::Image(image) => match compiled(&image, Configured::Snapshot) {
             Ok(ready) => return Ok(ready),
             Err(error) => error.to_string(),
         },
         Taken::Not(reason) => reason,
     };
     tracing::info!(policy = %setup.name, reason, "the policy is configured at each call");
-    ready(engine, setup, bytes, Configured::EachCall { reason })
+    compiled(bytes, Configured::EachCall { reason })
 }
 
+/// Links the component and tries it once.
 fn ready(
     engine: &Arc<Engine>,
     setup: &Arc<Setup>,
-    bytes: &[u8],
+    component: Component,
     configured: Configured,
 ) -> Result<Ready, LoadError> {
-    let policy = &setup.name;
-    let component = Component::new(engine.wasm(), bytes).map_err(|error| LoadError::Compile {
-        policy: policy.clone(),
-        reason: reason(&error),
-    })?;
-    let linked = world::linked(engine, policy, &component)?;
+    let linked = world::linked(engine, &setup.name, &component)?;
     if linked.configure.is_none() && setup.config_json.trim() != NO_CONFIGURATION {
         return Err(LoadError::NotConfigurable {
-            policy: policy.clone(),
+            policy: setup.name.clone(),
         });
     }
     let configure = match configured {
@@ -257,8 +272,10 @@ fn ready(
     trial::try_once(&guest)?;
     Ok(Ready {
         guest,
+        component,
         linked,
         configured,
+        cached: false,
     })
 }
 

@@ -11,6 +11,7 @@
 
 mod support;
 
+mod cache;
 mod chain;
 mod contract;
 mod floor_plan;

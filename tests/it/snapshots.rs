@@ -66,28 +66,30 @@ fn tells(expression: &str) -> String {
     )
 }
 
-#[tokio::test]
-async fn an_image_decides_like_its_policy() {
+/// With several configurations and names, an image decides as the policy that is configured at each
+/// call.
+async fn check_alike(label: &str, guest: Guest<'_>) {
     let engine = engine();
-    let check = async |label: &str, guest: Guest<'_>| {
-        for config in ["", r#"{"root":"/srv/ü"}"#, r#"["a","b","c"]"#] {
-            let policies = both(&engine, guest, config, &Grants::default());
-            let mut seen = Vec::new();
-            for policy in &policies {
-                for name in ["x", "", "a rather long name of a tool", "x"] {
-                    seen.push(decide(policy, name).await);
-                }
+    for config in ["", r#"{"root":"/srv/ü"}"#, r#"["a","b","c"]"#] {
+        let policies = both(&engine, guest, config, &Grants::default());
+        let mut seen = Vec::new();
+        for policy in &policies {
+            for name in ["x", "", "a rather long name of a tool", "x"] {
+                seen.push(decide(policy, name).await);
             }
-            let (image, each) = seen.split_at(4);
-            assert_eq!(image, each, "{label} with `{config}`");
-            // A second call of the same name knows nothing of the first.
-            assert_eq!(image[0], image[3], "{label} with `{config}`");
         }
-    };
+        let (image, each) = seen.split_at(4);
+        assert_eq!(image, each, "{label} with `{config}`");
+        // A second call of the same name knows nothing of the first.
+        assert_eq!(image[0], image[3], "{label} with `{config}`");
+    }
+}
 
+#[tokio::test]
+async fn images_keep_globals() {
     let keeps = "(global.set $ptr (local.get $ptr)) (global.set $len (local.get $len)) (call $allow)";
     let globals = "(global $ptr (mut i32) (i32.const 0)) (global $len (mut i32) (i32.const 0))";
-    check(
+    check_alike(
         "keeps the text",
         Guest {
             items: globals,
@@ -101,7 +103,7 @@ async fn an_image_decides_like_its_policy() {
     let wide = tells(
         "(i64.add (global.get $a) (i64.add (i64.reinterpret_f64 (global.get $c)) (i64.extend_i32_u (i32.reinterpret_f32 (global.get $b)))))",
     );
-    check(
+    check_alike(
         "keeps numbers of every type",
         Guest {
             items: "(global $a (mut i64) (i64.const 1)) (global $b (mut f32) (f32.const 1)) (global $c (mut f64) (f64.const 1))",
@@ -115,13 +117,29 @@ async fn an_image_decides_like_its_policy() {
     )
     .await;
 
+    let calls = tells("(i64.extend_i32_u (global.get $calls))");
+    let calls = format!("(global.set $calls (i32.add (global.get $calls) (i32.const 1))) {calls}");
+    check_alike(
+        "counts its calls",
+        Guest {
+            items: "(global $calls (mut i32) (i32.const 0))",
+            configure: "(global.set $calls (local.get $len)) (call $allow)",
+            authorize: &calls,
+            ..Guest::default()
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn images_keep_memories() {
     // The size of the memory, what lies at the end of it, and the length of this call's name.
     let grown = tells(
         "(i64.add (i64.shl (i64.extend_i32_u (memory.size)) (i64.const 32))
             (i64.add (i64.extend_i32_u (i32.load offset=4 (local.get $in)))
                      (i64.load (i32.sub (i32.shl (memory.size) (i32.const 16)) (i32.const 8)))))",
     );
-    check(
+    check_alike(
         "grows its memory",
         Guest {
             configure: "(drop (memory.grow (i32.const 40)))
@@ -141,7 +159,7 @@ async fn an_image_decides_like_its_policy() {
         (func $start (global.set $starts (i32.add (global.get $starts) (i32.const 1)))){}",
         data_at(600, b"\x05\0\0\0")
     );
-    check(
+    check_alike(
         "starts once, and overwrites its data",
         Guest {
             items: &data,
@@ -152,20 +170,7 @@ async fn an_image_decides_like_its_policy() {
     )
     .await;
 
-    let calls = tells("(i64.extend_i32_u (global.get $calls))");
-    let calls = format!("(global.set $calls (i32.add (global.get $calls) (i32.const 1))) {calls}");
-    check(
-        "counts its calls",
-        Guest {
-            items: "(global $calls (mut i32) (i32.const 0))",
-            configure: "(global.set $calls (local.get $len)) (call $allow)",
-            authorize: &calls,
-            ..Guest::default()
-        },
-    )
-    .await;
-
-    check(
+    check_alike(
         "fails on short names",
         Guest {
             configure: "(i32.store (i32.const 600) (local.get $len)) (call $allow)",

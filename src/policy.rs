@@ -4,10 +4,11 @@
 //!
 //! Invariant: a judgement leaves nothing behind; its instance dies with it.
 //! Invariant: whatever goes wrong in or around a guest is a denial (semantics section 4).
-//! Invariant: machine code is only ever made here, from WebAssembly; a compiled artifact that
-//! somebody else made is never loaded.
+//! Invariant: machine code is only ever made here, from WebAssembly; a compiled artifact is loaded
+//! only when this host wrote it, into a directory that nobody else can write (`cache`).
 
 pub mod builtin;
+pub mod cache;
 pub mod engine;
 pub mod limits;
 pub mod load;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use wasmtime::component::{ComponentExportIndex, ComponentNamedList, InstancePre, Lift, Lower, TypedFunc};
+use wasmtime::component::{
+    ComponentExportIndex, ComponentNamedList, Instance, InstancePre, Lift, Lower, TypedFunc,
+};
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
 
 use super::contract::{
@@ -15,7 +17,7 @@ use super::contract::{
 };
 use super::engine::Engine;
 use super::limits::{Grants, Limits};
-use super::sandbox::{State, WRITE_BYTES_MAX};
+use super::sandbox::{CONFIGURE_UNIX_MS, Phase, State, WRITE_BYTES_MAX};
 use super::text::escaped;
 use crate::decision::{Decision, Fault};
 use crate::seam::Call;
@@ -33,24 +35,36 @@ const REFUSAL_BYTES_MAX: usize = 512;
 /// Why a guest gave no decision, and what exactly happened.
 pub(super) type Failure = (Fault, String);
 
-/// A component, ready to be instantiated.
-pub(super) struct Guest {
-    pub(super) engine: Arc<Engine>,
+/// What a guest is given beside its code.
+pub(super) struct Setup {
     pub(super) name: String,
-    pub(super) instance: InstancePre<State>,
-    pub(super) authorize: ComponentExportIndex,
-    pub(super) configure: Option<ComponentExportIndex>,
-    /// Whether it imports WASI, so that it can wait inside a host call, where no epoch ends it.
-    pub(super) waits: bool,
     pub(super) config_json: String,
     pub(super) limits: Limits,
     pub(super) grants: Grants,
 }
 
-/// What came of one try to configure an instance.
+/// A component, ready to be instantiated.
+pub(super) struct Guest {
+    pub(super) engine: Arc<Engine>,
+    pub(super) setup: Arc<Setup>,
+    pub(super) instance: InstancePre<State>,
+    pub(super) authorize: ComponentExportIndex,
+    /// None when it takes no configuration, or holds it already.
+    pub(super) configure: Option<ComponentExportIndex>,
+    /// Whether it imports WASI, so that it can wait inside a host call, where no epoch ends it.
+    pub(super) waits: bool,
+}
+
+/// An instance that was started and configured.
+pub(super) struct Live {
+    pub(super) store: Store<State>,
+    pub(super) instance: Instance,
+}
+
+/// What came of one try to start and configure an instance.
 pub(super) enum Trial {
     /// It works.
-    Ready,
+    Ready(Box<Live>),
     /// `configure` refused, with this text, cut and escaped.
     Refused(String),
     /// An export does not have the type of the contract.
@@ -81,16 +95,14 @@ impl Guest {
     /// A guest that imports nothing runs to its end in the first poll, on the thread that polls.
     pub(super) async fn judge(&self, call: &Call<'_>) -> Result<Decision, Failure> {
         let _turn = self.turn().await?;
-        let mut store = self.store(
-            self.limits.deadline,
-            self.limits
-                .output_bytes_max
-                .max(WRITE_BYTES_MAX)
-                .saturating_add(HANDOVER_BYTES),
-            call.context.now_unix_ms,
-        );
+        let limits = &self.setup.limits;
+        let handover_bytes_max = limits
+            .output_bytes_max
+            .max(WRITE_BYTES_MAX)
+            .saturating_add(HANDOVER_BYTES);
+        let mut store = self.store(limits.deadline, handover_bytes_max, call.context.now_unix_ms);
         let run = self.authorize(&mut store, call);
-        let ended = self.within(self.limits.deadline, run).await;
+        let ended = self.within(limits.deadline, run).await;
         let decision = self.conclude(&store, ended);
         self.report(&store);
         if decision.is_err() {
@@ -101,20 +113,22 @@ impl Guest {
 
     /// Instantiates once and configures, to see whether judgements can.
     pub(super) async fn trial(&self) -> Trial {
-        let deadline = self.limits.configure_deadline;
+        let limits = &self.setup.limits;
+        let deadline = limits.configure_deadline;
         // A refusal is read whole and then cut, so that its beginning can be shown.
-        let mut store = self.store(deadline, self.limits.memory_bytes_max, TRIAL_UNIX_MS);
-        let run = self.configure(&mut store);
+        let mut store = self.store(deadline, limits.memory_bytes_max, CONFIGURE_UNIX_MS);
+        let run = self.start(&mut store);
         let ended = self.within(deadline, run).await;
-        let failed = match ended {
-            Some(Ok(_)) if store.data().limiter.refused().is_none() => None,
-            Some(Ok(_)) | None => Some(Trial::Failed(self.failure(&store, None))),
-            Some(Err(Ended::Unconfigured(text))) => Some(Trial::Refused(text)),
-            Some(Err(Ended::WrongType(error))) => Some(Trial::WrongType(format!("{error:#}"))),
-            Some(Err(Ended::Error(error))) => Some(Trial::Failed(self.failure(&store, Some(&error)))),
-        };
         self.report(&store);
-        failed.unwrap_or(Trial::Ready)
+        match ended {
+            Some(Ok((instance, _))) if store.data().limiter.refused().is_none() => {
+                Trial::Ready(Box::new(Live { store, instance }))
+            }
+            Some(Ok(_)) | None => Trial::Failed(self.failure(&store, None)),
+            Some(Err(Ended::Unconfigured(text))) => Trial::Refused(text),
+            Some(Err(Ended::WrongType(error))) => Trial::WrongType(format!("{error:#}")),
+            Some(Err(Ended::Error(error))) => Trial::Failed(self.failure(&store, Some(&error))),
+        }
     }
 
     /// Waits for a place among the judgements that may wait, when this is one.
@@ -127,25 +141,15 @@ impl Guest {
             .map_err(|_closed| (Fault::Internal, "the engine is closed".to_owned()))
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a guest's deadline is real time, as its ticks are"
-    )]
     fn store(&self, deadline: Duration, handover_bytes_max: usize, now_unix_ms: u64) -> Store<State> {
-        let state = State::new(&self.limits, self.grants, now_unix_ms);
+        let phase = match &self.configure {
+            Some(_) => Phase::Configuring,
+            None => Phase::Judging,
+        };
+        let state = State::new(&self.setup.limits, phase, self.setup.grants, now_unix_ms);
         let mut store = Store::new(self.engine.wasm(), state);
         store.limiter(|state| &mut state.limiter);
-        store.set_epoch_deadline(Engine::ticks(deadline));
-        let start = std::time::Instant::now();
-        // Ticks that were late come all at once, and must not cost a guest the time it has left.
-        store.epoch_deadline_callback(move |_| {
-            let left = deadline.saturating_sub(start.elapsed());
-            Ok(if left.is_zero() {
-                UpdateDeadline::Interrupt
-            } else {
-                UpdateDeadline::Continue(Engine::ticks(left))
-            })
-        });
+        arm(&mut store, deadline);
         store.set_hostcall_fuel(handover_bytes_max);
         store
     }
@@ -159,10 +163,11 @@ impl Guest {
         }
     }
 
-    async fn configure(
+    /// Instantiates, and configures unless the guest holds its configuration already.
+    async fn start(
         &self,
         store: &mut Store<State>,
-    ) -> Result<TypedFunc<AuthorizeParams<'static>, AuthorizeResult>, Ended> {
+    ) -> Result<(Instance, TypedFunc<AuthorizeParams<'static>, AuthorizeResult>), Ended> {
         let instance = if self.waits {
             self.instance.instantiate_async(&mut *store).await?
         } else {
@@ -175,19 +180,20 @@ impl Guest {
             let configure = instance
                 .get_typed_func::<ConfigureParams<'_>, ConfigureResult>(&mut *store, configure)
                 .map_err(Ended::WrongType)?;
-            let (configured,) = self.call(store, configure, (self.config_json.as_str(),)).await?;
+            let params = (self.setup.config_json.as_str(),);
+            let (configured,) = self.call(store, configure, params).await?;
             match configured {
-                WireConfigured::Ready => {}
+                WireConfigured::Ready => store.data_mut().configured(),
                 WireConfigured::Invalid(text) => {
                     return Err(Ended::Unconfigured(escaped(text.as_bytes(), REFUSAL_BYTES_MAX)));
                 }
             }
         }
-        Ok(authorize)
+        Ok((instance, authorize))
     }
 
     async fn authorize(&self, store: &mut Store<State>, call: &Call<'_>) -> Result<Decision, Ended> {
-        let authorize = self.configure(store).await?;
+        let (_, authorize) = self.start(store).await?;
         let params = (call.name, call.args_json, WireContext::of(call));
         let (decision,) = self.call(store, authorize, params).await?;
         Ok(match decision {
@@ -241,8 +247,8 @@ impl Guest {
             Decision::Allow => 0,
             Decision::Ask(text) | Decision::Deny(text) => text.len(),
         };
-        if self.limits.output_bytes_max < bytes {
-            let max = self.limits.output_bytes_max;
+        let max = self.setup.limits.output_bytes_max;
+        if max < bytes {
             return Err((
                 Fault::Output,
                 format!("answered with {bytes} bytes; the limit is {max}"),
@@ -279,15 +285,31 @@ impl Guest {
     fn report(&self, store: &Store<State>) {
         let written = store.data().log.take();
         if !written.bytes.is_empty() {
-            let text = escaped(&written.bytes, self.limits.log_bytes_max);
+            let text = escaped(&written.bytes, self.setup.limits.log_bytes_max);
             let dropped = written.dropped;
-            tracing::info!(policy = %self.name, dropped, "the policy wrote: {text}");
+            tracing::info!(policy = %self.setup.name, dropped, "the policy wrote: {text}");
         }
     }
 }
 
-/// Wall time while a policy is loaded: 2000-01-01, the same on every machine and at every start.
-const TRIAL_UNIX_MS: u64 = 946_684_800_000;
+/// Ends whatever runs in `store` from now on when `deadline` has passed.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a guest's deadline is real time, as its ticks are"
+)]
+pub(super) fn arm(store: &mut Store<State>, deadline: Duration) {
+    store.set_epoch_deadline(Engine::ticks(deadline));
+    let start = std::time::Instant::now();
+    // Ticks that were late come all at once, and must not cost a guest the time it has left.
+    store.epoch_deadline_callback(move |_| {
+        let left = deadline.saturating_sub(start.elapsed());
+        Ok(if left.is_zero() {
+            UpdateDeadline::Interrupt
+        } else {
+            UpdateDeadline::Continue(Engine::ticks(left))
+        })
+    });
+}
 
 /// Runs `judgement`; a panic of the host in it becomes a fault.
 pub(super) async fn caught<T>(judgement: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -40,7 +40,8 @@ pub enum Source {
 /// How much a policy may use. Reaching any of these has one defined answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long one judgement may take, `configure` included. Past it: `policy_timeout`.
+    /// How long one judgement may take. Past it: `policy_timeout`. A policy of which no snapshot can
+    /// be taken is configured within it, too.
     ///
     /// The engine ends a guest between two instructions. One that fills or copies memory in bulk
     /// runs to its end, and so can outlive the deadline by as long as touching all of
@@ -54,8 +55,8 @@ pub struct Limits {
     pub output_bytes_max: usize,
     /// What is kept of standard output and error of one judgement, in bytes. The rest is counted.
     pub log_bytes_max: usize,
-    /// How long instantiating and `configure` may take when the policy is loaded. Past it the
-    /// policy is not loaded.
+    /// How long instantiating and `configure` may take when the policy is loaded, with the same
+    /// memory as a judgement and without its grants. Past it the policy is not loaded.
     pub configure_deadline: Duration,
     /// Size of the component in bytes. Past it the policy is not loaded.
     pub file_bytes_max: usize,

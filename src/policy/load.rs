@@ -1,19 +1,25 @@
 //! From a file to a policy in force: read, looked at, compiled, linked, and tried once.
 
 mod error;
+mod facts;
+mod snapshot;
 mod source;
+mod trial;
 mod world;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use wasmtime::component::Component;
+use wasmtime::component::{Component, ComponentExportIndex};
 
 pub use error::LoadError;
+pub use facts::{Configured, Facts};
+use snapshot::Taken;
+use world::Linked;
 
-use super::contract::{AUTHORIZE, AUTHORIZER, CONFIGURABLE, CONFIGURE, VERSIONS, serves};
+use super::cache::{self, Cache};
+use super::contract::{CONFIGURABLE, serves};
 use super::engine::Engine;
-use super::judge::{Failure, Guest, Trial, caught};
+use super::judge::{Guest, Setup, caught};
 use super::limits::{Grants, Limits, PolicySettings};
 use super::shape::{self, Misshapen};
 use super::text::escaped;
@@ -30,21 +36,6 @@ const NO_CONFIGURATION: &str = "{}";
 /// Stack of the thread that loads, in bytes. The compiler recurses into what it compiles.
 const LOADER_STACK_BYTES: usize = 16 * 1024 * 1024;
 
-/// What is known of a loaded policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// What the component imports: its requests for capabilities.
-    pub imports: Vec<String>,
-    /// What the component exports.
-    pub exports: Vec<String>,
-    /// Size of the component as WebAssembly, in bytes.
-    pub component_bytes: usize,
-    /// How long it took to read, compile, link and try it.
-    pub load_time: Duration,
-    /// Whether it takes a configuration.
-    pub configurable: bool,
-}
-
 /// A policy that was compiled, found to be one, and configured once as a check.
 pub struct Policy {
     guest: Guest,
@@ -57,7 +48,7 @@ pub struct Policy {
 impl std::fmt::Debug for Policy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Policy")
-            .field("name", &self.guest.name)
+            .field("name", &self.guest.setup.name)
             .field("mode", &self.mode)
             .field("digest", &self.digest)
             .finish_non_exhaustive()
@@ -71,18 +62,37 @@ impl Policy {
     ///
     /// [`LoadError`] when the policy cannot be put in force.
     pub fn load(engine: &Arc<Engine>, settings: PolicySettings) -> Result<Self, LoadError> {
+        Self::load_with(engine, settings, None)
+    }
+
+    /// Loads a policy from what was compiled before, or compiles it and keeps that for the next
+    /// time. Blocks for as long as that takes.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] when the policy cannot be put in force. A cache that does not work is no
+    /// reason.
+    pub fn load_with(
+        engine: &Arc<Engine>,
+        settings: PolicySettings,
+        cache: Option<&Cache>,
+    ) -> Result<Self, LoadError> {
         let policy = settings.name.clone();
         let host = |reason: String| LoadError::Host {
             policy: policy.clone(),
             reason,
         };
+        // What is said while loading goes where the caller's own lines go.
+        let listener = tracing::dispatcher::get_default(Clone::clone);
         std::thread::scope(|scope| {
             // A thread of its own: its stack is known to be deep enough, and a runtime that waits
             // for host calls can be entered there whether or not the caller is in one.
             let thread = std::thread::Builder::new()
                 .name("gatewright-load".to_owned())
                 .stack_size(LOADER_STACK_BYTES)
-                .spawn_scoped(scope, || load(engine, settings))
+                .spawn_scoped(scope, || {
+                    tracing::dispatcher::with_default(&listener, || load(engine, settings, cache))
+                })
                 .map_err(|error| host(format!("no thread: {error}")))?;
             thread
                 .join()
@@ -93,7 +103,7 @@ impl Policy {
     /// How the policy is called in messages and records.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.guest.name
+        &self.guest.setup.name
     }
 
     /// Whether its decisions count.
@@ -136,64 +146,39 @@ impl Policy {
 }
 
 #[expect(clippy::disallowed_methods, reason = "measures real work")]
-fn load(engine: &Arc<Engine>, settings: PolicySettings) -> Result<Policy, LoadError> {
+fn load(engine: &Arc<Engine>, settings: PolicySettings, cache: Option<&Cache>) -> Result<Policy, LoadError> {
     let start = std::time::Instant::now();
     let name = settings.name.clone();
     check_limits(engine, &name, &settings.limits)?;
     let bytes = source::wasm(&name, source::read(&name, &settings)?)?;
     shape::check(&bytes, &settings.limits).map_err(|misshapen| misshapen_error(&name, misshapen))?;
-    let component = Component::new(engine.wasm(), &bytes).map_err(|error| LoadError::Compile {
-        policy: name.clone(),
-        reason: reason(&error),
-    })?;
-
-    let imports = world::imports(engine, &component);
-    let exports = world::exports(engine, &component);
-    let instance = world::link(engine, &name, &component, &imports)?;
-    let export = |interface, function| {
-        world::function(&component, &exports, interface, function).map_err(|(export, reason)| {
-            LoadError::Export {
-                policy: name.clone(),
-                export,
-                reason,
-            }
-        })
-    };
-    let authorize = export(AUTHORIZER, AUTHORIZE)?;
-    let configure = if exports.iter().any(|export| serves(export, CONFIGURABLE)) {
-        Some(export(CONFIGURABLE, CONFIGURE)?)
-    } else {
-        None
-    };
     let config_json = match settings.config_json.trim() {
         "" => NO_CONFIGURATION.to_owned(),
         _ => settings.config_json,
     };
-    if configure.is_none() && config_json.trim() != NO_CONFIGURATION {
-        return Err(LoadError::NotConfigurable { policy: name });
-    }
-
     let digest = Digest::of_parts([bytes.as_slice(), config_json.as_bytes()]);
     let identity = identity(digest, settings.mode, &settings.limits, settings.grants);
-    let configurable = configure.is_some();
-    let guest = Guest {
-        engine: Arc::clone(engine),
+    let setup = Arc::new(Setup {
         name,
-        instance,
-        authorize,
-        configure,
-        waits: !imports.is_empty(),
         config_json,
         limits: settings.limits,
         grants: settings.grants,
-    };
-    try_once(&guest)?;
+    });
+    let Ready {
+        guest,
+        linked,
+        configured,
+        cached,
+        ..
+    } = prepare(engine, &setup, &bytes, cache)?;
     let facts = Facts {
-        imports,
-        exports,
+        imports: linked.imports,
+        exports: linked.exports,
         component_bytes: bytes.len(),
         load_time: start.elapsed(),
-        configurable,
+        configurable: linked.configure.is_some(),
+        configured,
+        cached,
     };
     Ok(Policy {
         guest,
@@ -202,6 +187,113 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings) -> Result<Policy, LoadEr
         identity,
         facts,
     })
+}
+
+/// A guest that was tried once.
+struct Ready {
+    guest: Guest,
+    component: Component,
+    linked: Linked,
+    configured: Configured,
+    cached: bool,
+}
+
+/// Makes a guest of the component: from the cache if it is there.
+fn prepare(
+    engine: &Arc<Engine>,
+    setup: &Arc<Setup>,
+    bytes: &[u8],
+    cache: Option<&Cache>,
+) -> Result<Ready, LoadError> {
+    let Some(cache) = cache else {
+        return build(engine, setup, bytes);
+    };
+    // Everything that an image is made from: how much time it may take is not in it.
+    let room = [setup.limits.memory_bytes_max, setup.limits.table_elements_max];
+    let [memory, tables] = room.map(|room| (room as u64).to_be_bytes());
+    let parts = [bytes, setup.config_json.as_bytes(), &memory, &tables];
+    let entry = cache::entry(engine, parts);
+    if let Some(found) = cache.find(engine, entry)
+        && let Some(configured) = Configured::noted(&found.note)
+    {
+        let mut ready = ready(engine, setup, found.component, configured)?;
+        ready.cached = true;
+        return Ok(ready);
+    }
+    let built = build(engine, setup, bytes)?;
+    cache.keep(entry, &built.component, &built.configured.note());
+    Ok(built)
+}
+
+/// Compiles the component: one that is configured already, where that can be had.
+fn build(engine: &Arc<Engine>, setup: &Arc<Setup>, bytes: &[u8]) -> Result<Ready, LoadError> {
+    let compiled = |bytes: &[u8], configured| {
+        let component = Component::new(engine.wasm(), bytes).map_err(|error| LoadError::Compile {
+            policy: setup.name.clone(),
+            reason: reason(&error),
+        })?;
+        ready(engine, setup, component, configured)
+    };
+    if !shape::exports(bytes)
+        .iter()
+        .any(|export| serves(export, CONFIGURABLE))
+    {
+        return compiled(bytes, Configured::Nothing);
+    }
+    let reason = match snapshot::take(engine, setup, bytes)? {
+        Taken::Image(image) => match compiled(&image, Configured::Snapshot) {
+            Ok(ready) => return Ok(ready),
+            Err(error) => error.to_string(),
+        },
+        Taken::Not(reason) => reason,
+    };
+    tracing::info!(policy = %setup.name, reason, "the policy is configured at each call");
+    compiled(bytes, Configured::EachCall { reason })
+}
+
+/// Links the component and tries it once.
+fn ready(
+    engine: &Arc<Engine>,
+    setup: &Arc<Setup>,
+    component: Component,
+    configured: Configured,
+) -> Result<Ready, LoadError> {
+    let linked = world::linked(engine, &setup.name, &component)?;
+    if linked.configure.is_none() && setup.config_json.trim() != NO_CONFIGURATION {
+        return Err(LoadError::NotConfigurable {
+            policy: setup.name.clone(),
+        });
+    }
+    let configure = match configured {
+        Configured::Nothing | Configured::Snapshot => None,
+        Configured::EachCall { .. } => linked.configure,
+    };
+    let guest = guest(engine, setup, &linked, configure);
+    trial::try_once(&guest)?;
+    Ok(Ready {
+        guest,
+        component,
+        linked,
+        configured,
+        cached: false,
+    })
+}
+
+/// A guest that is configured with `configure`, if there is such a function, in every instance.
+fn guest(
+    engine: &Arc<Engine>,
+    setup: &Arc<Setup>,
+    linked: &Linked,
+    configure: Option<ComponentExportIndex>,
+) -> Guest {
+    Guest {
+        engine: Arc::clone(engine),
+        setup: Arc::clone(setup),
+        instance: linked.instance.clone(),
+        authorize: linked.authorize,
+        configure,
+        waits: !linked.imports.is_empty(),
+    }
 }
 
 /// A policy cannot have more than the engine reserved room for.
@@ -258,35 +350,4 @@ fn identity(digest: Digest, mode: Mode, limits: &Limits, grants: Grants) -> Dige
         &number(limits.table_elements_max),
         &number(limits.output_bytes_max),
     ])
-}
-
-/// Instantiates and configures the policy once, because a wrong type shows only then (ruling G9).
-fn try_once(guest: &Guest) -> Result<(), LoadError> {
-    let policy = guest.name.clone();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .map_err(|error| LoadError::Host {
-            policy: policy.clone(),
-            reason: error.to_string(),
-        })?;
-    let trial = runtime.block_on(caught(async { Ok::<_, Failure>(guest.trial().await) }));
-    match trial {
-        Ok(Trial::Ready) => Ok(()),
-        Ok(Trial::Refused(reason)) => Err(LoadError::Configuration { policy, reason }),
-        Ok(Trial::WrongType(reason)) => Err(LoadError::Export {
-            policy,
-            export: format!("{AUTHORIZER}@{VERSIONS}"),
-            reason: escaped(reason.as_bytes(), REASON_BYTES_MAX),
-        }),
-        Ok(Trial::Failed((Fault::Internal, reason))) | Err((_, reason)) => {
-            Err(LoadError::Host { policy, reason })
-        }
-        Ok(Trial::Failed((Fault::Memory, reason))) => Err(LoadError::Limit { policy, reason }),
-        Ok(Trial::Failed((fault, reason))) => Err(LoadError::Start {
-            policy,
-            fault,
-            reason: escaped(reason.as_bytes(), REASON_BYTES_MAX),
-        }),
-    }
 }

@@ -31,14 +31,32 @@ const HANDLES_MAX: usize = 1024;
 /// What every random source yields over and over without a grant.
 const RANDOM_BYTES: [u8; 16] = *b"not random at al";
 
-/// The state of one judgement.
+/// Wall time while a guest is configured: 2000-01-01, the same on every machine and at every start.
+pub(super) const CONFIGURE_UNIX_MS: u64 = 946_684_800_000;
+
+/// Which part of its life an instance is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It starts and takes its configuration: nothing is granted, and time is the same always.
+    Configuring,
+    /// It judges, with its grants.
+    Judging,
+}
+
+/// The state of one instance.
 pub(super) struct State {
     pub(super) limiter: Limiter,
     pub(super) log: Log,
-    grants: Grants,
-    now_unix_ms: u64,
+    surroundings: Surroundings,
     /// Made when the guest first touches WASI: most never do.
     wasi: Option<Wasi>,
+}
+
+/// What there is to see through WASI.
+struct Surroundings {
+    phase: Phase,
+    grants: Grants,
+    now_unix_ms: u64,
 }
 
 struct Wasi {
@@ -47,22 +65,49 @@ struct Wasi {
 }
 
 impl State {
-    pub(super) fn new(limits: &Limits, grants: Grants, now_unix_ms: u64) -> Self {
+    pub(super) fn new(limits: &Limits, phase: Phase, grants: Grants, now_unix_ms: u64) -> Self {
         Self {
             limiter: Limiter::new(limits),
             log: Log::new(limits.log_bytes_max),
-            grants,
-            now_unix_ms,
+            surroundings: Surroundings {
+                phase,
+                grants,
+                now_unix_ms,
+            },
             wasi: None,
         }
+    }
+
+    /// From here on the guest judges. What it holds of WASI it keeps.
+    pub(super) fn configured(&mut self) {
+        self.surroundings.phase = Phase::Judging;
+        if let Some(wasi) = &mut self.wasi {
+            wasi.context = self.surroundings.context(&self.log);
+        }
+    }
+
+    /// Whether the guest holds anything of WASI: a stream, a pollable.
+    pub(super) fn holds_handles(&self) -> bool {
+        self.wasi.as_ref().is_some_and(|wasi| !wasi.table.is_empty())
     }
 }
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let wasi = self
-            .wasi
-            .get_or_insert_with(|| deny_all(&self.log, self.grants, self.now_unix_ms));
+        let Self {
+            log,
+            surroundings,
+            wasi,
+            ..
+        } = self;
+        let wasi = wasi.get_or_insert_with(|| {
+            let mut table = ResourceTable::new();
+            table.set_max_capacity(HANDLES_MAX);
+            Wasi {
+                context: surroundings.context(log),
+                table,
+            }
+        });
         WasiCtxView {
             ctx: &mut wasi.context,
             table: &mut wasi.table,
@@ -70,32 +115,33 @@ impl WasiView for State {
     }
 }
 
-fn deny_all(log: &Log, grants: Grants, now_unix_ms: u64) -> Wasi {
-    // No arguments, no environment, no directory, standard input at its end: all by default.
-    let mut builder = WasiCtxBuilder::new();
-    builder
-        .stdout(log.clone())
-        .stderr(log.clone())
-        .allow_tcp(false)
-        .allow_udp(false)
-        .allow_ip_name_lookup(false)
-        .max_random_size(64 * 1024);
-    if !grants.clock {
+impl Surroundings {
+    fn context(&self, log: &Log) -> WasiCtx {
+        let (grants, now_unix_ms) = match self.phase {
+            Phase::Configuring => (Grants::default(), CONFIGURE_UNIX_MS),
+            Phase::Judging => (self.grants, self.now_unix_ms),
+        };
+        // No arguments, no environment, no directory, standard input at its end: all by default.
+        let mut builder = WasiCtxBuilder::new();
         builder
-            .wall_clock(Standing(Duration::from_millis(now_unix_ms)))
-            .monotonic_clock(Standing(Duration::from_nanos(MONOTONIC_NANOS)));
-    }
-    if !grants.random {
-        builder
-            .secure_random(Deterministic::new(RANDOM_BYTES.to_vec()))
-            .insecure_random(Deterministic::new(RANDOM_BYTES.to_vec()))
-            .insecure_random_seed(u128::from_be_bytes(RANDOM_BYTES));
-    }
-    let mut table = ResourceTable::new();
-    table.set_max_capacity(HANDLES_MAX);
-    Wasi {
-        context: builder.build(),
-        table,
+            .stdout(log.clone())
+            .stderr(log.clone())
+            .allow_tcp(false)
+            .allow_udp(false)
+            .allow_ip_name_lookup(false)
+            .max_random_size(64 * 1024);
+        if !grants.clock {
+            builder
+                .wall_clock(Standing(Duration::from_millis(now_unix_ms)))
+                .monotonic_clock(Standing(Duration::from_nanos(MONOTONIC_NANOS)));
+        }
+        if !grants.random {
+            builder
+                .secure_random(Deterministic::new(RANDOM_BYTES.to_vec()))
+                .insecure_random(Deterministic::new(RANDOM_BYTES.to_vec()))
+                .insecure_random_seed(u128::from_be_bytes(RANDOM_BYTES));
+        }
+        builder.build()
     }
 }
 
@@ -137,6 +183,11 @@ impl Limiter {
             table_elements_left: limits.table_elements_max,
             refused: None,
         }
+    }
+
+    /// Gives more memory than the limit, for what is not the guest's own doing.
+    pub(super) fn spare(&mut self, bytes: usize) {
+        self.memory_bytes_left = self.memory_bytes_left.saturating_add(bytes);
     }
 
     /// What was refused, if anything ever was: then the judgement is lost (ruling G5).

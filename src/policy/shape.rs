@@ -109,6 +109,29 @@ pub(super) fn check(bytes: &[u8], limits: &Limits) -> Result<(), Misshapen> {
     Ok(())
 }
 
+/// The names that the outermost component exports, as far as its bytes can be read.
+pub(super) fn exports(bytes: &[u8]) -> Vec<String> {
+    let mut depth = 0_usize;
+    let mut names = Vec::new();
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload {
+            Ok(Payload::Version { .. }) => depth += 1,
+            Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
+            Ok(Payload::ComponentExportSection(exports)) if depth == 1 => {
+                names.extend(
+                    exports
+                        .into_iter()
+                        .flatten()
+                        .map(|export| export.name.name.to_owned()),
+                );
+            }
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    names
+}
+
 fn within(what: &str, actual: usize, max: usize, unit: &str) -> Result<(), Misshapen> {
     if actual <= max {
         return Ok(());

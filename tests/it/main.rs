@@ -11,6 +11,7 @@
 
 mod support;
 
+mod cache;
 mod chain;
 mod cli;
 mod config;
@@ -19,3 +20,4 @@ mod floor_plan;
 mod guests;
 mod plugins_carried;
 mod policies;
+mod snapshots;

@@ -4,13 +4,49 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 
 use super::{LoadError, REASON_BYTES_MAX, reason};
-use crate::policy::contract::{VERSIONS, serves};
+use crate::policy::contract::{AUTHORIZE, AUTHORIZER, CONFIGURABLE, CONFIGURE, VERSIONS, serves};
 use crate::policy::engine::Engine;
 use crate::policy::sandbox::State;
 use crate::policy::text::escaped;
 
+/// A component that this host can instantiate, and where its functions are.
+pub(super) struct Linked {
+    pub(super) imports: Vec<String>,
+    pub(super) exports: Vec<String>,
+    pub(super) instance: InstancePre<State>,
+    pub(super) authorize: ComponentExportIndex,
+    pub(super) configure: Option<ComponentExportIndex>,
+}
+
+/// Holds a component against the contract and resolves what it imports.
+pub(super) fn linked(engine: &Engine, policy: &str, component: &Component) -> Result<Linked, LoadError> {
+    let imports = imports(engine, component);
+    let exports = exports(engine, component);
+    let instance = link(engine, policy, component, &imports)?;
+    let export = |interface, name| {
+        function(component, &exports, interface, name).map_err(|(export, reason)| LoadError::Export {
+            policy: policy.to_owned(),
+            export,
+            reason,
+        })
+    };
+    let authorize = export(AUTHORIZER, AUTHORIZE)?;
+    let configure = if exports.iter().any(|export| serves(export, CONFIGURABLE)) {
+        Some(export(CONFIGURABLE, CONFIGURE)?)
+    } else {
+        None
+    };
+    Ok(Linked {
+        imports,
+        exports,
+        instance,
+        authorize,
+        configure,
+    })
+}
+
 /// What a component imports.
-pub(super) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
+fn imports(engine: &Engine, component: &Component) -> Vec<String> {
     let types = component.component_type();
     types
         .imports(engine.wasm())
@@ -19,7 +55,7 @@ pub(super) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
 }
 
 /// What a component exports.
-pub(super) fn exports(engine: &Engine, component: &Component) -> Vec<String> {
+fn exports(engine: &Engine, component: &Component) -> Vec<String> {
     let types = component.component_type();
     types
         .exports(engine.wasm())
@@ -28,7 +64,7 @@ pub(super) fn exports(engine: &Engine, component: &Component) -> Vec<String> {
 }
 
 /// Resolves every import, or says which one is not provided.
-pub(super) fn link(
+fn link(
     engine: &Engine,
     policy: &str,
     component: &Component,
@@ -61,7 +97,7 @@ pub(super) fn link(
 
 /// Finds `function` in the version of `interface` that this host serves, or says which export is
 /// missing and what is there instead.
-pub(super) fn function(
+fn function(
     component: &Component,
     exports: &[String],
     interface: &str,

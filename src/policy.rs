@@ -13,7 +13,10 @@ pub mod engine;
 pub mod limits;
 pub mod load;
 
+pub mod cases;
 pub mod chain;
+pub mod live;
+pub mod reload;
 
 mod contract;
 mod judge;

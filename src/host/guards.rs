@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::policy::chain::Chain;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Clock;
+use crate::decision::Seam;
 use crate::policy::engine::{Engine, EngineError, EngineSettings};
 use crate::policy::limits::PolicySettings;
-use crate::policy::load::{LoadError, Policy};
+use crate::policy::load::LoadError;
+use crate::policy::reload::{Chains, Loader, Reloader, Replace, ReplaceError};
 use crate::seam::{Guard, Guards};
 
 /// What is configured for one seam.
@@ -49,6 +53,21 @@ pub enum GuardError {
     /// A policy cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The chains in force cannot be replaced.
+    #[error(transparent)]
+    Replace(#[from] ReplaceError),
+    /// The gate is stopping, and loads nothing more.
+    #[error("the gate is stopping")]
+    Stopping,
+}
+
+/// Policies in force, and what keeps them in step with their files.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The chains.
+    pub guards: Guards,
+    /// Follows the files; none without any chain.
+    pub reloader: Option<Reloader>,
 }
 
 /// Loads every policy. Blocks for as long as compiling takes.
@@ -56,38 +75,72 @@ pub enum GuardError {
 /// # Errors
 ///
 /// The first policy that cannot be put in force, or an engine that cannot be made.
-pub fn load(settings: GuardSettings) -> Result<Guards, GuardError> {
-    let GuardSettings { engine, tools, reads } = settings;
-    let mut engines = Engines {
-        settings: engine,
-        made: None,
+pub fn load(settings: GuardSettings, clock: Arc<dyn Clock>) -> Result<Loaded, GuardError> {
+    let (engine, chains) = settings.parts();
+    let mut guards = Guards {
+        tools: Guard::Unset,
+        reads: Guard::Unset,
     };
-    Ok(Guards {
-        tools: engines.guard(tools)?,
-        reads: engines.guard(reads)?,
+    if chains.is_empty() {
+        return Ok(Loaded {
+            guards,
+            reloader: None,
+        });
+    }
+    let mut reloader = Reloader::new(loader(&engine, clock)?);
+    for (seam, policies) in chains {
+        let guard = Guard::Chain(reloader.add(seam, policies)?);
+        match seam {
+            Seam::Tools => guards.tools = guard,
+            Seam::Reads => guards.reads = guard,
+        }
+    }
+    Ok(Loaded {
+        guards,
+        reloader: Some(reloader),
     })
 }
 
-/// One engine for every policy, made when there is one.
-struct Engines {
-    settings: EngineSettings,
-    made: Option<Arc<Engine>>,
+/// Has a running [`Reloader`] replace every chain by what is configured now: all of them, or none.
+///
+/// # Errors
+///
+/// [`GuardError`]; then everything is as before.
+pub async fn replace(
+    orders: &mpsc::Sender<Replace>,
+    settings: GuardSettings,
+    clock: Arc<dyn Clock>,
+) -> Result<(), GuardError> {
+    let (engine, chains) = settings.parts();
+    let (done, answer) = oneshot::channel();
+    let order = Replace {
+        loader: loader(&engine, clock)?,
+        chains,
+        done,
+    };
+    orders.send(order).await.map_err(|_closed| GuardError::Stopping)?;
+    answer.await.map_err(|_closed| GuardError::Stopping)??;
+    Ok(())
 }
 
-impl Engines {
-    fn guard(&mut self, settings: ChainSettings) -> Result<Guard, GuardError> {
-        let policies = match settings {
-            ChainSettings::Unset => return Ok(Guard::Unset),
-            ChainSettings::Policies(policies) => policies,
-        };
-        let engine = match &self.made {
-            Some(engine) => Arc::clone(engine),
-            None => Arc::clone(self.made.insert(Engine::new(&self.settings)?)),
-        };
-        let loaded: Result<Vec<_>, _> = policies
-            .into_iter()
-            .map(|policy| Policy::load(&engine, policy))
-            .collect();
-        Ok(Guard::Chain(Arc::new(Chain::new(loaded?))))
+fn loader(engine: &EngineSettings, clock: Arc<dyn Clock>) -> Result<Loader, GuardError> {
+    Ok(Loader {
+        engine: Engine::new(engine)?,
+        cache: None,
+        clock,
+    })
+}
+
+impl GuardSettings {
+    /// The engine, and the seams that have a chain.
+    fn parts(self) -> (EngineSettings, Chains) {
+        let mut chains = Vec::new();
+        for (seam, chain) in [(Seam::Tools, self.tools), (Seam::Reads, self.reads)] {
+            match chain {
+                ChainSettings::Unset => {}
+                ChainSettings::Policies(policies) => chains.push((seam, policies)),
+            }
+        }
+        (self.engine, chains)
     }
 }

@@ -14,6 +14,7 @@ use wasmtime::component::{Component, ComponentExportIndex};
 pub use error::LoadError;
 pub use facts::{Configured, Facts};
 use snapshot::Taken;
+pub(super) use source::read_file;
 use world::Linked;
 
 use super::cache::{self, Cache};

@@ -127,6 +127,14 @@ pub enum LoadError {
         /// What exactly happened.
         reason: String,
     },
+    /// The policy fails a case of its own.
+    #[error("policy `{policy}` is not put in force: {reason}; correct the policy or its `.cases.json`")]
+    Cases {
+        /// The policy.
+        policy: String,
+        /// Which case, and how.
+        reason: String,
+    },
     /// The host failed while loading.
     #[error("policy `{policy}` cannot be loaded: {reason}; this is a fault of the host, please report it")]
     Host {

@@ -12,22 +12,18 @@ use crate::policy::text::escaped;
 /// The bytes of a component, still in whatever format they came.
 pub(super) fn read(policy: &str, settings: &PolicySettings) -> Result<Vec<u8>, LoadError> {
     let max = settings.limits.file_bytes_max;
-    let bytes = match &settings.source {
-        Source::File(path) => read_file(path, max)?,
-        Source::Bytes { bytes, .. } => bytes.to_vec(),
-    };
-    if max < bytes.len() {
-        let reason = format!("the file has more than {max} bytes");
-        return Err(LoadError::Limit {
-            policy: policy.to_owned(),
-            reason,
-        });
+    match &settings.source {
+        Source::File(path) => read_file(policy, path, max),
+        Source::Bytes { bytes, .. } => whole(policy, bytes.to_vec(), max),
     }
-    Ok(bytes)
 }
 
-/// Reads a regular file, at most one byte past `bytes_max` of it (ruling L3).
-fn read_file(path: &Path, bytes_max: usize) -> Result<Vec<u8>, LoadError> {
+/// Reads a regular file of at most so many bytes (ruling L3).
+pub(in crate::policy) fn read_file(
+    policy: &str,
+    path: &Path,
+    bytes_max: usize,
+) -> Result<Vec<u8>, LoadError> {
     let failed = |source| LoadError::Read {
         path: path.to_owned(),
         source,
@@ -44,6 +40,16 @@ fn read_file(path: &Path, bytes_max: usize) -> Result<Vec<u8>, LoadError> {
     file.take(bytes_read_max)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
+    whole(policy, bytes, bytes_max)
+}
+
+fn whole(policy: &str, bytes: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, LoadError> {
+    if bytes_max < bytes.len() {
+        return Err(LoadError::Limit {
+            policy: policy.to_owned(),
+            reason: format!("the file has more than {bytes_max} bytes"),
+        });
+    }
     Ok(bytes)
 }
 

@@ -1,0 +1,494 @@
+//! Policies that follow their files.
+//!
+//! A file is looked at on every event of its folder and every few seconds. New bytes must be the same for
+//! a quiet time, load as at the start, and pass the policy's own cases; only then they replace the old
+//! policy, between two judgements. Otherwise the last good one stays in force, and the status says why.
+//!
+//! INVARIANT: what was hashed is what is loaded; a file is never read again for loading.
+
+mod generation;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::cache::Cache;
+use super::cases;
+use super::chain::{Chain, Member};
+use super::engine::Engine;
+use super::limits::{PolicySettings, Source};
+use super::live::LiveChain;
+use super::load::{LoadError, Policy};
+use crate::clock::Clock;
+use crate::decision::Seam;
+use crate::vocabulary::Digest;
+use generation::Generation;
+pub use watch::Watch;
+
+/// How long new bytes must stay the same before they are loaded.
+pub const QUIET: Duration = Duration::from_millis(300);
+
+/// How often every file is looked at when nothing is heard of it.
+pub const PERIOD: Duration = Duration::from_secs(5);
+
+/// What every policy of a chain shares.
+#[derive(Clone, Debug)]
+pub struct Loader {
+    /// Compiles and runs.
+    pub engine: Arc<Engine>,
+    /// Keeps what was compiled.
+    pub cache: Option<Arc<Cache>>,
+    /// When a policy came into force.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What is in force for one place of a chain, and what could not be put in force.
+#[derive(Clone, Debug)]
+pub struct PolicyStatus {
+    /// The seam of the chain.
+    pub seam: Seam,
+    /// How the policy is called.
+    pub policy: String,
+    /// The policy in force: digest over its component and configuration.
+    pub digest: Digest,
+    /// When it came into force, in milliseconds since 1970.
+    pub loaded_unix_ms: u64,
+    /// What was found since then and is not in force.
+    pub failure: Option<Failure>,
+    /// Policies put in force after the first.
+    pub reloads_ok: u64,
+    /// Policies that could not be put in force.
+    pub reloads_failed: u64,
+}
+
+/// Why what lies in the file is not in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Digest of the file's bytes; none when there is no file.
+    pub file: Option<Digest>,
+    /// What is wrong, and what to do.
+    pub reason: String,
+    /// When it was found, in milliseconds since 1970.
+    pub at_unix_ms: u64,
+}
+
+/// The status of every policy, for whoever wants to see it.
+#[derive(Clone, Debug, Default)]
+pub struct Board(Arc<Mutex<Vec<PolicyStatus>>>);
+
+impl Board {
+    /// What holds now.
+    #[must_use]
+    pub fn read(&self) -> Vec<PolicyStatus> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Vec<PolicyStatus>)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// What lies at a policy's path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    /// These bytes, the cases beside them included.
+    Generation(Digest),
+    /// Nothing that can be read, and why.
+    Nothing(String),
+}
+
+/// One place of a chain.
+#[derive(Debug)]
+struct Slot {
+    settings: PolicySettings,
+    /// None for a carried policy, which cannot change.
+    file: Option<PathBuf>,
+    policy: Arc<Policy>,
+    in_force: Option<Digest>,
+    /// What was found to be unfit, so that it is not tried again and again.
+    unfit: Option<Seen>,
+    /// What was seen last and is new, and since when.
+    new: Option<(Seen, Instant)>,
+    /// Where the board has it.
+    at: usize,
+}
+
+/// One chain that follows its files.
+#[derive(Debug)]
+struct Seat {
+    seam: Seam,
+    chain: Arc<LiveChain>,
+    slots: Vec<Slot>,
+}
+
+/// Keeps chains in step with their files.
+#[derive(Debug)]
+pub struct Reloader {
+    loader: Loader,
+    seats: Vec<Seat>,
+    board: Board,
+}
+
+/// The policies of each seam that has a chain, the tools seam first.
+pub type Chains = Vec<(Seam, Vec<PolicySettings>)>;
+
+/// Every chain anew, for a [`Reloader`] that runs.
+#[derive(Debug)]
+pub struct Replace {
+    /// What loads them.
+    pub loader: Loader,
+    /// The policies.
+    pub chains: Chains,
+    /// Takes the answer.
+    pub done: oneshot::Sender<Result<(), ReplaceError>>,
+}
+
+/// Why the chains were not replaced.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplaceError {
+    /// A seam would get its first chain, or lose it: what an unset seam means is settled at the start.
+    #[error("a chain would be added to a seam or taken from one; restart the gate for that")]
+    Seams,
+    /// A policy cannot be put in force.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+/// When to look again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// After [`QUIET`]: something is new.
+    Soon,
+    /// After [`PERIOD`], or when something is heard of.
+    Later,
+}
+
+impl Reloader {
+    /// No chain yet.
+    #[must_use]
+    pub fn new(loader: Loader) -> Self {
+        Self {
+            loader,
+            seats: Vec::new(),
+            board: Board::default(),
+        }
+    }
+
+    /// The status of every policy.
+    #[must_use]
+    pub fn board(&self) -> Board {
+        self.board.clone()
+    }
+
+    /// Loads a chain and follows its files from now on. Blocks for as long as compiling takes.
+    ///
+    /// # Errors
+    ///
+    /// The first policy that cannot be put in force.
+    pub fn add(&mut self, seam: Seam, policies: Vec<PolicySettings>) -> Result<Arc<LiveChain>, LoadError> {
+        let (slots, statuses) = self.load_slots(seam, policies)?;
+        let chain = LiveChain::new(chain_of(&slots));
+        self.board.write(|board| board.extend(statuses));
+        self.seats.push(Seat {
+            seam,
+            chain: Arc::clone(&chain),
+            slots,
+        });
+        Ok(chain)
+    }
+
+    /// Replaces every chain at once; or none, when a policy of any cannot be put in force. Blocks for as long
+    /// as compiling takes.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplaceError`]; then everything is as before.
+    pub fn replace_all(&mut self, loader: Loader, chains: Chains) -> Result<(), ReplaceError> {
+        let same_seams = self
+            .seats
+            .iter()
+            .map(|seat| seat.seam)
+            .eq(chains.iter().map(|(seam, _)| *seam));
+        if !same_seams {
+            return Err(ReplaceError::Seams);
+        }
+        let next = Self::new(loader);
+        let mut loaded = Vec::new();
+        for (seam, policies) in chains {
+            let (slots, statuses) = next.load_slots(seam, policies)?;
+            next.board.write(|board| board.extend(statuses));
+            loaded.push(slots);
+        }
+        for (seat, slots) in self.seats.iter_mut().zip(loaded) {
+            seat.chain.replace(chain_of(&slots));
+            seat.slots = slots;
+        }
+        let statuses = next.board.read();
+        self.loader = next.loader;
+        self.board.write(|board| *board = statuses);
+        Ok(())
+    }
+
+    fn load_slots(
+        &self,
+        seam: Seam,
+        policies: Vec<PolicySettings>,
+    ) -> Result<(Vec<Slot>, Vec<PolicyStatus>), LoadError> {
+        let first = self.board.read().len();
+        let mut slots = Vec::new();
+        let mut statuses = Vec::new();
+        for (at, settings) in policies.into_iter().enumerate() {
+            let (policy, file, in_force) = match &settings.source {
+                Source::File(path) => {
+                    let generation = Generation::read(path, &settings)?;
+                    let policy = self.loader.load(&settings, &generation)?;
+                    (policy, Some(path.clone()), Some(generation.digest))
+                }
+                Source::Bytes { .. } => (self.loader.load_bytes(settings.clone())?, None, None),
+            };
+            statuses.push(PolicyStatus {
+                seam,
+                policy: settings.name.clone(),
+                digest: policy.digest(),
+                loaded_unix_ms: self.loader.clock.now_unix_ms(),
+                failure: None,
+                reloads_ok: 0,
+                reloads_failed: 0,
+            });
+            slots.push(Slot {
+                settings,
+                file,
+                policy: Arc::new(policy),
+                in_force,
+                unfit: None,
+                new: None,
+                at: first + at,
+            });
+        }
+        Ok((slots, statuses))
+    }
+
+    /// The files that are followed.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        let slots = self.seats.iter().flat_map(|seat| &seat.slots);
+        slots.filter_map(|slot| slot.file.clone()).collect()
+    }
+
+    /// Looks at every file once. Blocks for as long as reading, and where something new stays the same,
+    /// compiling takes.
+    pub fn check(&mut self) -> Next {
+        let now = Instant::now();
+        let mut next = Next::Later;
+        for seat in &mut self.seats {
+            let mut replaced = false;
+            for slot in &mut seat.slots {
+                match slot.check(now, &self.loader, &self.board) {
+                    Checked::Same => {}
+                    Checked::New => next = Next::Soon,
+                    Checked::Replaced => replaced = true,
+                }
+            }
+            if replaced {
+                seat.chain.replace(chain_of(&seat.slots));
+            }
+        }
+        next
+    }
+
+    /// Follows the files, and replaces every chain when it is told to, until `stop`; nothing is loaded after
+    /// that (ruling L6).
+    pub async fn run(self, watch: Watch, mut orders: mpsc::Receiver<Replace>, stop: CancellationToken) {
+        let mut work = Work {
+            reloader: self,
+            watch,
+            order: None,
+        };
+        loop {
+            let Ok((done, next)) = tokio::task::spawn_blocking(move || work.look()).await else {
+                return tracing::error!(
+                    "following the policy files has failed; the policies stay as they are"
+                );
+            };
+            work = done;
+            let wait = match next {
+                Next::Soon => QUIET,
+                Next::Later => PERIOD,
+            };
+            tokio::select! {
+                // The stop comes first, so that nothing is loaded after it; then what a person ordered.
+                biased;
+                () = stop.cancelled() => return,
+                Some(order) = orders.recv() => work.order = Some(order),
+                () = work.watch.heard(), if next == Next::Later => {}
+                () = elapsed(wait) => {}
+            }
+        }
+    }
+}
+
+/// What one look needs, handed to a thread that may block and back.
+struct Work {
+    reloader: Reloader,
+    watch: Watch,
+    order: Option<Replace>,
+}
+
+impl Work {
+    fn look(mut self) -> (Self, Next) {
+        if let Some(Replace { loader, chains, done }) = self.order.take() {
+            let _nobody_waits = done.send(self.reloader.replace_all(loader, chains));
+        }
+        self.watch.follow(&self.reloader.files());
+        let next = self.reloader.check();
+        (self, next)
+    }
+}
+
+/// A span of time in which nothing else is waited for.
+async fn elapsed(time: Duration) {
+    let _elapsed = tokio::time::timeout(time, std::future::pending::<()>()).await;
+}
+
+fn chain_of(slots: &[Slot]) -> Chain {
+    Chain::of(
+        slots
+            .iter()
+            .map(|slot| Arc::clone(&slot.policy) as Arc<dyn Member>)
+            .collect(),
+    )
+}
+
+impl Loader {
+    fn load_bytes(&self, settings: PolicySettings) -> Result<Policy, LoadError> {
+        Policy::load_with(&self.engine, settings, self.cache.as_deref())
+    }
+
+    /// Loads exactly the bytes of a generation, and lets the policy judge its own cases.
+    fn load(&self, settings: &PolicySettings, generation: &Generation) -> Result<Policy, LoadError> {
+        let policy = self.load_bytes(PolicySettings {
+            source: Source::Bytes {
+                name: settings.name.clone(),
+                bytes: generation.component.clone().into(),
+            },
+            ..settings.clone()
+        })?;
+        if let Some(cases_json) = &generation.cases {
+            cases::passes(&policy, cases_json).map_err(|reason| LoadError::Cases {
+                policy: settings.name.clone(),
+                reason,
+            })?;
+        }
+        Ok(policy)
+    }
+}
+
+/// What one look at a file came to.
+enum Checked {
+    /// What lies there is in force, or known to be unfit.
+    Same,
+    /// It is new, and not yet the same for long enough.
+    New,
+    /// The policy was replaced.
+    Replaced,
+}
+
+impl Slot {
+    fn check(&mut self, now: Instant, loader: &Loader, board: &Board) -> Checked {
+        let Some(path) = &self.file else {
+            return Checked::Same;
+        };
+        let read = Generation::read(path, &self.settings);
+        let seen = match &read {
+            Ok(generation) => Seen::Generation(generation.digest),
+            Err(error) => Seen::Nothing(error.to_string()),
+        };
+        if self
+            .in_force
+            .is_some_and(|digest| seen == Seen::Generation(digest))
+        {
+            // What was unfit has gone again.
+            (self.new, self.unfit) = (None, None);
+            board.write(|board| {
+                if let Some(status) = board.get_mut(self.at) {
+                    status.failure = None;
+                }
+            });
+            return Checked::Same;
+        }
+        if self.unfit.as_ref() == Some(&seen) {
+            self.new = None;
+            return Checked::Same;
+        }
+        match &self.new {
+            Some((new, since)) if *new == seen && QUIET <= now.duration_since(*since) => {}
+            Some((new, _)) if *new == seen => return Checked::New,
+            Some(_) | None => {
+                self.new = Some((seen, now));
+                return Checked::New;
+            }
+        }
+        self.new = None;
+        match read.and_then(|generation| Ok((loader.load(&self.settings, &generation)?, generation.digest))) {
+            Ok((policy, digest)) => {
+                self.replaced(policy, digest, loader, board);
+                Checked::Replaced
+            }
+            Err(error) => {
+                self.failed(seen, &error, loader, board);
+                Checked::Same
+            }
+        }
+    }
+
+    fn replaced(&mut self, policy: Policy, generation: Digest, loader: &Loader, board: &Board) {
+        tracing::info!(policy = %self.settings.name, old = %self.policy.digest(), new = %policy.digest(), "policy replaced");
+        self.policy = Arc::new(policy);
+        self.in_force = Some(generation);
+        self.unfit = None;
+        let (digest, loaded_unix_ms) = (self.policy.digest(), loader.clock.now_unix_ms());
+        board.write(|board| {
+            if let Some(status) = board.get_mut(self.at) {
+                status.digest = digest;
+                status.loaded_unix_ms = loaded_unix_ms;
+                status.failure = None;
+                status.reloads_ok += 1;
+            }
+        });
+    }
+
+    fn failed(&mut self, seen: Seen, error: &LoadError, loader: &Loader, board: &Board) {
+        let reason = reason(error);
+        tracing::error!(policy = %self.settings.name, in_force = %self.policy.digest(), code = error.code(),
+            "the policy's file is not put in force, the last good one stays: {reason}");
+        let file = match &seen {
+            Seen::Generation(digest) => Some(*digest),
+            Seen::Nothing(_) => None,
+        };
+        self.unfit = Some(seen);
+        let at_unix_ms = loader.clock.now_unix_ms();
+        board.write(|board| {
+            if let Some(status) = board.get_mut(self.at) {
+                status.failure = Some(Failure {
+                    file,
+                    reason,
+                    at_unix_ms,
+                });
+                status.reloads_failed += 1;
+            }
+        });
+    }
+}
+
+/// The error with its cause.
+fn reason(error: &LoadError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

@@ -19,3 +19,4 @@ mod floor_plan;
 mod guests;
 mod plugins_carried;
 mod policies;
+mod real_clients;

@@ -101,11 +101,19 @@ enum Expected {
 pub(super) fn passes(policy: &Policy, cases_json: &[u8]) -> Result<(), String> {
     let cases: Vec<Case> =
         serde_json::from_slice(cases_json).map_err(|error| format!("its cases cannot be read: {error}"))?;
+    // A thread of its own, because a runtime cannot be entered where the caller is in one.
+    std::thread::scope(|scope| {
+        let judged = scope.spawn(|| judge(policy, &cases)).join();
+        judged.unwrap_or_else(|_panic| Err("the host panicked while its cases ran".to_owned()))
+    })
+}
+
+fn judge(policy: &Policy, cases: &[Case]) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .map_err(|error| format!("its cases cannot be run: {error}"))?;
-    for case in &cases {
+    for case in cases {
         let args_json = case.args.as_deref().map_or("{}", RawValue::get);
         let call = case.ctx.call(&case.call, args_json);
         let (decided, _) = runtime.block_on(policy.decide(&call));

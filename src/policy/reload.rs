@@ -7,10 +7,11 @@
 //! INVARIANT: what was hashed is what is loaded; a file is never read again for loading.
 
 mod generation;
+mod status;
 mod watch;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -28,6 +29,7 @@ use crate::clock::Clock;
 use crate::decision::Seam;
 use crate::vocabulary::Digest;
 use generation::Generation;
+pub use status::{Board, Failure, PolicyStatus, Status};
 pub use watch::Watch;
 
 /// How long new bytes must stay the same before they are loaded.
@@ -45,52 +47,6 @@ pub struct Loader {
     pub cache: Option<Arc<Cache>>,
     /// When a policy came into force.
     pub clock: Arc<dyn Clock>,
-}
-
-/// What is in force for one place of a chain, and what could not be put in force.
-#[derive(Clone, Debug)]
-pub struct PolicyStatus {
-    /// The seam of the chain.
-    pub seam: Seam,
-    /// How the policy is called.
-    pub policy: String,
-    /// The policy in force: digest over its component and configuration.
-    pub digest: Digest,
-    /// When it came into force, in milliseconds since 1970.
-    pub loaded_unix_ms: u64,
-    /// What was found since then and is not in force.
-    pub failure: Option<Failure>,
-    /// Policies put in force after the first.
-    pub reloads_ok: u64,
-    /// Policies that could not be put in force.
-    pub reloads_failed: u64,
-}
-
-/// Why what lies in the file is not in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Digest of the file's bytes; none when there is no file.
-    pub file: Option<Digest>,
-    /// What is wrong, and what to do.
-    pub reason: String,
-    /// When it was found, in milliseconds since 1970.
-    pub at_unix_ms: u64,
-}
-
-/// The status of every policy, for whoever wants to see it.
-#[derive(Clone, Debug, Default)]
-pub struct Board(Arc<Mutex<Vec<PolicyStatus>>>);
-
-impl Board {
-    /// What holds now.
-    #[must_use]
-    pub fn read(&self) -> Vec<PolicyStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn write(&self, change: impl FnOnce(&mut Vec<PolicyStatus>)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
-    }
 }
 
 /// What lies at a policy's path.
@@ -193,7 +149,7 @@ impl Reloader {
     pub fn add(&mut self, seam: Seam, policies: Vec<PolicySettings>) -> Result<Arc<LiveChain>, LoadError> {
         let (slots, statuses) = self.load_slots(seam, policies)?;
         let chain = LiveChain::new(chain_of(&slots));
-        self.board.write(|board| board.extend(statuses));
+        self.board.write(|status| status.policies.extend(statuses));
         self.seats.push(Seat {
             seam,
             chain: Arc::clone(&chain),
@@ -221,16 +177,21 @@ impl Reloader {
         let mut loaded = Vec::new();
         for (seam, policies) in chains {
             let (slots, statuses) = next.load_slots(seam, policies)?;
-            next.board.write(|board| board.extend(statuses));
+            next.board.write(|status| status.policies.extend(statuses));
             loaded.push(slots);
         }
         for (seat, slots) in self.seats.iter_mut().zip(loaded) {
             seat.chain.replace(chain_of(&slots));
             seat.slots = slots;
         }
-        let statuses = next.board.read();
         self.loader = next.loader;
-        self.board.write(|board| *board = statuses);
+        let policies = next.board.read().policies;
+        self.board.write(|status| {
+            status.policies = policies;
+            status.refused = None;
+            status.replaced_ok += 1;
+        });
+        tracing::info!("every policy was loaded anew");
         Ok(())
     }
 
@@ -239,7 +200,7 @@ impl Reloader {
         seam: Seam,
         policies: Vec<PolicySettings>,
     ) -> Result<(Vec<Slot>, Vec<PolicyStatus>), LoadError> {
-        let first = self.board.read().len();
+        let first = self.board.read().policies.len();
         let mut slots = Vec::new();
         let mut statuses = Vec::new();
         for (at, settings) in policies.into_iter().enumerate() {
@@ -414,11 +375,7 @@ impl Slot {
         {
             // What was unfit has gone again.
             (self.new, self.unfit) = (None, None);
-            board.write(|board| {
-                if let Some(status) = board.get_mut(self.at) {
-                    status.failure = None;
-                }
-            });
+            board.of(self.at, |status| status.failure = None);
             return Checked::Same;
         }
         if self.unfit.as_ref() == Some(&seen) {
@@ -452,13 +409,11 @@ impl Slot {
         self.in_force = Some(generation);
         self.unfit = None;
         let (digest, loaded_unix_ms) = (self.policy.digest(), loader.clock.now_unix_ms());
-        board.write(|board| {
-            if let Some(status) = board.get_mut(self.at) {
-                status.digest = digest;
-                status.loaded_unix_ms = loaded_unix_ms;
-                status.failure = None;
-                status.reloads_ok += 1;
-            }
+        board.of(self.at, |status| {
+            status.digest = digest;
+            status.loaded_unix_ms = loaded_unix_ms;
+            status.failure = None;
+            status.reloads_ok += 1;
         });
     }
 
@@ -472,15 +427,13 @@ impl Slot {
         };
         self.unfit = Some(seen);
         let at_unix_ms = loader.clock.now_unix_ms();
-        board.write(|board| {
-            if let Some(status) = board.get_mut(self.at) {
-                status.failure = Some(Failure {
-                    file,
-                    reason,
-                    at_unix_ms,
-                });
-                status.reloads_failed += 1;
-            }
+        board.of(self.at, |status| {
+            status.failure = Some(Failure {
+                file,
+                reason,
+                at_unix_ms,
+            });
+            status.reloads_failed += 1;
         });
     }
 }

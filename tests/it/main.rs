@@ -21,3 +21,4 @@ mod guests;
 mod plugins_carried;
 mod policies;
 mod snapshots;
+mod real_clients;

@@ -1,0 +1,86 @@
+//! What is in force, and what was refused and why.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::decision::Seam;
+use crate::vocabulary::Digest;
+
+/// What is in force for one place of a chain, and what could not be put in force.
+#[derive(Clone, Debug)]
+pub struct PolicyStatus {
+    /// The seam of the chain.
+    pub seam: Seam,
+    /// How the policy is called.
+    pub policy: String,
+    /// The policy in force: digest over its component and configuration.
+    pub digest: Digest,
+    /// When it came into force, in milliseconds since 1970.
+    pub loaded_unix_ms: u64,
+    /// What was found since then and is not in force.
+    pub failure: Option<Failure>,
+    /// Policies put in force after the first.
+    pub reloads_ok: u64,
+    /// Policies that could not be put in force.
+    pub reloads_failed: u64,
+}
+
+/// Why what lies in the file is not in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Digest of the file's bytes; none when there is no file.
+    pub file: Option<Digest>,
+    /// What is wrong, and what to do.
+    pub reason: String,
+    /// When it was found, in milliseconds since 1970.
+    pub at_unix_ms: u64,
+}
+
+/// What is in force, and what was refused.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// Every place of every chain, the tools seam first.
+    pub policies: Vec<PolicyStatus>,
+    /// Why the last order to replace everything was refused; none when it was followed.
+    pub refused: Option<Failure>,
+    /// Orders followed.
+    pub replaced_ok: u64,
+    /// Orders refused.
+    pub replaced_failed: u64,
+}
+
+/// The status, for whoever wants to see it.
+#[derive(Clone, Debug, Default)]
+pub struct Board(Arc<Mutex<Status>>);
+
+impl Board {
+    /// What holds now.
+    #[must_use]
+    pub fn read(&self) -> Status {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// An order to replace everything was refused, and everything is as before.
+    pub fn refuse(&self, reason: String, at_unix_ms: u64) {
+        tracing::error!("the reload is refused, everything stays as it is: {reason}");
+        self.write(|status| {
+            status.replaced_failed += 1;
+            status.refused = Some(Failure {
+                file: None,
+                reason,
+                at_unix_ms,
+            });
+        });
+    }
+
+    pub(super) fn write(&self, change: impl FnOnce(&mut Status)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(super) fn of(&self, at: usize, change: impl FnOnce(&mut PolicyStatus)) {
+        self.write(|status| {
+            if let Some(policy) = status.policies.get_mut(at) {
+                change(policy);
+            }
+        });
+    }
+}

@@ -1,0 +1,54 @@
+// Drives the official TypeScript client over stdio, as `client.py` does with the Python one; see there.
+// Run with the folder of the installed packages as working directory.
+
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+
+const require = createRequire(pathToFileURL(process.cwd() + "/"));
+const sdk = async (path) => import(pathToFileURL(require.resolve("@modelcontextprotocol/sdk/" + path)));
+const { Client } = await sdk("client/index.js");
+const { StdioClientTransport } = await sdk("client/stdio.js");
+const { ElicitRequestSchema, McpError } = await sdk("types.js");
+
+const ANSWERS = {
+  approve: { action: "accept", content: { approve: true } },
+  decline: { action: "decline" },
+  cancel: { action: "cancel" },
+  empty: { action: "accept", content: {} },
+};
+
+const script = JSON.parse(process.argv[2]);
+const questions = [];
+const capabilities = script.elicitation === null ? {} : { elicitation: {} };
+const client = new Client({ name: "peer", version: "1" }, { capabilities });
+if (script.elicitation !== null) {
+  client.setRequestHandler(ElicitRequestSchema, (request) => {
+    questions.push(request.params.message);
+    return ANSWERS[script.elicitation] ?? new Promise(() => {});
+  });
+}
+
+async function step(what) {
+  try {
+    if (what.do === "list_tools") {
+      return { tools: (await client.listTools()).tools.map((tool) => tool.name) };
+    }
+    const result = await client.callTool({ name: what.name, arguments: what.arguments });
+    return {
+      is_error: result.isError ?? false,
+      text: result.content.filter((part) => part.type === "text").map((part) => part.text).join(""),
+      refusal: result._meta?.["gatewright/refusal"] ?? null,
+    };
+  } catch (error) {
+    if (!(error instanceof McpError)) throw error;
+    return { error: error.code, message: error.message };
+  }
+}
+
+const [command, ...args] = script.command;
+await client.connect(new StdioClientTransport({ command, args, env: script.env }));
+const outcomes = [];
+for (const what of script.steps) outcomes.push(await step(what));
+await client.close();
+console.log(JSON.stringify({ outcomes, questions }));
+process.exit(0);

@@ -1,0 +1,61 @@
+"""Drives the official Python client over stdio, as `client.mjs` does with the TypeScript one.
+
+The one argument is a JSON object: the server's `command`, what the person does with a question
+(`elicitation`: approve, decline, cancel, empty, silence, or null for a client that cannot show one), and
+`steps`. Prints one JSON array with an outcome for each step, and the messages of the questions.
+"""
+
+import asyncio
+import json
+import sys
+
+from mcp import Client, MCPError, StdioServerParameters, types
+
+
+def answers(kind, questions):
+    """The callback that stands for the person."""
+    results = {
+        "approve": {"action": "accept", "content": {"approve": True}},
+        "decline": {"action": "decline"},
+        "cancel": {"action": "cancel"},
+        "empty": {"action": "accept", "content": {}},
+    }
+
+    async def answer(_context, params):
+        questions.append(params.message)
+        if kind == "silence":
+            await asyncio.Event().wait()
+        return types.ElicitResult(**results[kind])
+
+    return None if kind is None else answer
+
+
+async def step(client, what):
+    """Takes one step and says how it ended."""
+    try:
+        if what["do"] == "list_tools":
+            return {"tools": [tool.name for tool in (await client.list_tools()).tools]}
+        result = await client.call_tool(what["name"], what["arguments"])
+    except MCPError as error:
+        return {"error": error.error.code, "message": error.error.message}
+    return {
+        "is_error": bool(result.is_error),
+        "text": "".join(part.text for part in result.content if part.type == "text"),
+        "refusal": (result.meta or {}).get("gatewright/refusal"),
+    }
+
+
+async def main():
+    script = json.loads(sys.argv[1])
+    program, *arguments = script["command"]
+    questions = []
+    client = Client(
+        StdioServerParameters(command=program, args=arguments, env=script["env"]),
+        elicitation_callback=answers(script["elicitation"], questions),
+    )
+    async with client:
+        outcomes = [await step(client, what) for what in script["steps"]]
+    print(json.dumps({"outcomes": outcomes, "questions": questions}))
+
+
+asyncio.run(main())

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use wasmtime::component::{Component, ComponentExportIndex};
 
 pub use error::LoadError;
-pub use facts::{Configured, Facts};
+pub use facts::{Configured, Facts, Given, Request};
 use snapshot::Taken;
 use world::Linked;
 
@@ -157,12 +157,12 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings, cache: Option<&Cache>) -
         _ => settings.config_json,
     };
     let digest = Digest::of_parts([bytes.as_slice(), config_json.as_bytes()]);
-    let identity = identity(digest, settings.mode, &settings.limits, settings.grants);
+    let identity = identity(digest, settings.mode, &settings.limits, &settings.grants);
     let setup = Arc::new(Setup {
         name,
         config_json,
         limits: settings.limits,
-        grants: settings.grants,
+        grants: Arc::new(settings.grants),
     });
     let Ready {
         guest,
@@ -172,6 +172,7 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings, cache: Option<&Cache>) -
         ..
     } = prepare(engine, &setup, &bytes, cache)?;
     let facts = Facts {
+        requests: facts::requests(&linked.imports, &setup.grants),
         imports: linked.imports,
         exports: linked.exports,
         component_bytes: bytes.len(),
@@ -335,12 +336,17 @@ fn reason(error: &wasmtime::Error) -> String {
     escaped(format!("{error:#}").as_bytes(), REASON_BYTES_MAX)
 }
 
-fn identity(digest: Digest, mode: Mode, limits: &Limits, grants: Grants) -> Digest {
+fn identity(digest: Digest, mode: Mode, limits: &Limits, grants: &Grants) -> Digest {
     let mode: &[u8] = match mode {
         Mode::Enforce => b"enforce",
         Mode::Observe => b"observe",
     };
     let number = |number: usize| (number as u64).to_be_bytes();
+    // Whether it may write to the log is not in it: it cannot tell.
+    let variables = grants
+        .env
+        .iter()
+        .flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
     Digest::of_parts([
         digest.as_bytes().as_slice(),
         mode,
@@ -349,5 +355,6 @@ fn identity(digest: Digest, mode: Mode, limits: &Limits, grants: Grants) -> Dige
         &number(limits.memory_bytes_max),
         &number(limits.table_elements_max),
         &number(limits.output_bytes_max),
+        Digest::of_parts(variables).as_bytes(),
     ])
 }

@@ -15,6 +15,7 @@ mod cache;
 mod chain;
 mod contract;
 mod floor_plan;
+mod grants;
 mod guests;
 mod plugins_carried;
 mod policies;

@@ -96,7 +96,14 @@ fn the_revision_covers_everything_that_decides() {
     };
     let first = revision(&|_| {});
     assert_eq!(first, revision(&|settings| settings.name = "renamed".to_owned()));
-    let changes: [&dyn Fn(&mut PolicySettings); 7] = [
+    let granted = revision(&|settings| settings.grants.log = true);
+    assert_eq!(first, granted, "a policy cannot tell whether it is logged");
+    let variable = |value: &str| [("A".to_owned(), value.to_owned())].into_iter().collect();
+    assert_ne!(
+        revision(&|settings| settings.grants.env = variable("1")),
+        revision(&|settings| settings.grants.env = variable("2"))
+    );
+    let changes: [&dyn Fn(&mut PolicySettings); 8] = [
         &|settings| {
             let bytes = wat_policy(Does::Ask("sure?")).into_bytes().into();
             settings.source = Source::Bytes {
@@ -107,6 +114,7 @@ fn the_revision_covers_everything_that_decides() {
         &|settings| settings.mode = Mode::Observe,
         &|settings| settings.grants.clock = true,
         &|settings| settings.grants.random = true,
+        &|settings| settings.grants.env = variable("1"),
         &|settings| settings.limits.deadline = Duration::from_millis(51),
         &|settings| settings.limits.memory_bytes_max -= 1,
         &|settings| settings.limits.output_bytes_max -= 1,

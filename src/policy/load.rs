@@ -169,6 +169,7 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings, cache: Option<&Cache>) -
         linked,
         configured,
         cached,
+        memory_bytes,
         ..
     } = prepare(engine, &setup, &bytes, cache)?;
     let facts = Facts {
@@ -176,6 +177,7 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings, cache: Option<&Cache>) -
         imports: linked.imports,
         exports: linked.exports,
         component_bytes: bytes.len(),
+        memory_bytes,
         load_time: start.elapsed(),
         configurable: linked.configure.is_some(),
         configured,
@@ -197,6 +199,7 @@ struct Ready {
     linked: Linked,
     configured: Configured,
     cached: bool,
+    memory_bytes: usize,
 }
 
 /// Makes a guest of the component: from the cache if it is there.
@@ -270,8 +273,10 @@ fn ready(
         Configured::EachCall { .. } => linked.configure,
     };
     let guest = guest(engine, setup, &linked, configure);
-    trial::try_once(&guest)?;
+    let live = trial::try_once(&guest)?;
+    let left = live.store.data().limiter.left();
     Ok(Ready {
+        memory_bytes: setup.limits.memory_bytes_max.saturating_sub(left),
         guest,
         component,
         linked,

@@ -197,6 +197,11 @@ impl Limiter {
         }
     }
 
+    /// How much memory there may still be, in bytes.
+    pub(super) fn left(&self) -> usize {
+        self.memory_bytes_left
+    }
+
     /// Gives more memory than the limit, for what is not the guest's own doing.
     pub(super) fn spare(&mut self, bytes: usize) {
         self.memory_bytes_left = self.memory_bytes_left.saturating_add(bytes);

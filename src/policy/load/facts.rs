@@ -18,6 +18,8 @@ pub struct Facts {
     pub exports: Vec<String>,
     /// Size of the component as WebAssembly, in bytes.
     pub component_bytes: usize,
+    /// Linear memory of an instance before it judges, all memories together, in bytes.
+    pub memory_bytes: usize,
     /// How long it took to read, compile, link and try it.
     pub load_time: Duration,
     /// Whether it takes a configuration.

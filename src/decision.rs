@@ -174,6 +174,9 @@ pub struct PolicyRecord {
     pub mode: Mode,
     /// The decision, or why there was none and what exactly happened (for the log and the record only).
     pub decision: Result<Decision, (Fault, String)>,
+    /// The clock reading that the policy was told, in milliseconds since 1970: with it, a decision
+    /// can be made again.
+    pub now_unix_ms: u64,
     /// How long this policy took, in microseconds.
     pub micros: u64,
 }

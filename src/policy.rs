@@ -7,6 +7,7 @@
 //! Invariant: machine code is only ever made here, from WebAssembly; a compiled artifact is loaded
 //! only when this host wrote it, into a directory that nobody else can write (`cache`).
 
+pub mod bench;
 pub mod builtin;
 pub mod cache;
 pub mod engine;

@@ -156,6 +156,7 @@ fn policy(record: &PolicyRecord) -> String {
             line.text("what", what);
         }
     }
+    line.raw("now_unix_ms", &record.now_unix_ms.to_string());
     line.raw("micros", &record.micros.to_string());
     format!("{{{}}}", line.0)
 }
@@ -220,6 +221,20 @@ mod tests {
         assert_eq!("2024-02-29T23:59:59.999Z", rfc3339(1_709_251_199_999));
         assert_eq!("2026-12-01T10:11:24.007Z", rfc3339(1_796_119_884_007));
         assert_eq!("2100-03-01T00:00:00.000Z", rfc3339(4_107_542_400_000));
+    }
+
+    #[test]
+    fn a_policy_is_recorded_with_its_clock_reading() {
+        let record = PolicyRecord {
+            policy: "p".to_owned(),
+            digest: Digest::of(b""),
+            mode: Mode::Enforce,
+            decision: Ok(Decision::Allow),
+            now_unix_ms: 1_796_119_884_007,
+            micros: 9,
+        };
+        let line = policy(&record);
+        assert!(line.contains(r#""now_unix_ms":1796119884007,"#), "{line}");
     }
 
     #[test]

@@ -158,6 +158,7 @@ async fn record(member: &dyn Member, call: &Call<'_>) -> PolicyRecord {
         digest: member.digest(),
         mode: member.mode(),
         decision,
+        now_unix_ms: call.context.now_unix_ms,
         micros,
     }
 }

@@ -21,6 +21,9 @@ const TICK: Duration = Duration::from_millis(1);
 /// Stack of one guest, in bytes.
 const GUEST_STACK_BYTES_MAX: usize = 512 * 1024;
 
+/// Stack of a judgement that can wait, kept and wiped instead of returned to the system, in bytes.
+const STACK_KEPT_BYTES: usize = 64 * 1024;
+
 /// Frames kept of the stack of a guest that trapped.
 const BACKTRACE_FRAMES_MAX: usize = 16;
 
@@ -199,6 +202,9 @@ impl Engine {
 }
 
 /// A configuration in which a guest can neither tell machines apart nor outlive its deadline.
+///
+/// What is off here is off by default as the engine is built for this host. It is said all the same,
+/// because a crate beside it that builds the engine with more would turn it on.
 fn hardened() -> wasmtime::Config {
     let mut config = wasmtime::Config::new();
     config
@@ -206,6 +212,14 @@ fn hardened() -> wasmtime::Config {
         .cranelift_nan_canonicalization(true)
         .relaxed_simd_deterministic(true)
         .wasm_memory64(false)
+        .wasm_features(wasmtime::WasmFeatures::THREADS, false)
+        .wasm_shared_everything_threads(false)
+        .wasm_gc(false)
+        .wasm_stack_switching(false)
+        .concurrency_support(false)
+        .memory_init_cow(true)
+        // What one guest left on a stack is gone before another one runs on it.
+        .async_stack_zeroing(true)
         .wasm_backtrace_max_frames(NonZeroUsize::new(BACKTRACE_FRAMES_MAX))
         .max_wasm_stack(GUEST_STACK_BYTES_MAX);
     config
@@ -231,6 +245,7 @@ fn pooled(settings: &EngineSettings) -> Result<(wasmtime::Engine, Allocation), w
         .table_elements(settings.table_elements_max)
         .max_component_instance_size(4 * 1024 * 1024)
         .max_core_instance_size(4 * 1024 * 1024)
+        .async_stack_keep_resident(STACK_KEPT_BYTES)
         .pagemap_scan(Enabled::Auto);
     if scan {
         // Without the scan this is slower than giving the memory back.

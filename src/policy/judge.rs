@@ -40,7 +40,7 @@ pub(super) struct Setup {
     pub(super) name: String,
     pub(super) config_json: String,
     pub(super) limits: Limits,
-    pub(super) grants: Grants,
+    pub(super) grants: Arc<Grants>,
 }
 
 /// A component, ready to be instantiated.
@@ -146,7 +146,7 @@ impl Guest {
             Some(_) => Phase::Configuring,
             None => Phase::Judging,
         };
-        let state = State::new(&self.setup.limits, phase, self.setup.grants, now_unix_ms);
+        let state = State::new(&self.setup.limits, phase, &self.setup.grants, now_unix_ms);
         let mut store = Store::new(self.engine.wasm(), state);
         store.limiter(|state| &mut state.limiter);
         arm(&mut store, deadline);
@@ -281,13 +281,15 @@ impl Guest {
         (fault, detail)
     }
 
-    /// Puts into the log what the guest wrote to its standard streams.
+    /// Puts into the log what the guest wrote to its standard streams, if that is granted.
     fn report(&self, store: &Store<State>) {
-        let written = store.data().log.take();
+        let (policy, written) = (&self.setup.name, store.data().log.take());
+        let dropped = written.dropped;
         if !written.bytes.is_empty() {
             let text = escaped(&written.bytes, self.setup.limits.log_bytes_max);
-            let dropped = written.dropped;
-            tracing::info!(policy = %self.setup.name, dropped, "the policy wrote: {text}");
+            tracing::info!(policy, dropped, "the policy wrote: {text}");
+        } else if 0 < dropped {
+            tracing::debug!(policy, dropped, "output of the policy is not kept");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What a policy is made of, how much it may use, and what it may touch.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,7 +55,8 @@ pub struct Limits {
     pub table_elements_max: usize,
     /// Length of a reason or a prompt in bytes of UTF-8, inclusive. Past it: `policy_output`.
     pub output_bytes_max: usize,
-    /// What is kept of standard output and error of one judgement, in bytes. The rest is counted.
+    /// What is kept of standard output and error of one judgement that is granted the log, in bytes.
+    /// The rest is counted.
     pub log_bytes_max: usize,
     /// How long instantiating and `configure` may take when the policy is loaded, with the same
     /// memory as a judgement and without its grants. Past it the policy is not loaded.
@@ -83,11 +86,85 @@ impl Default for Limits {
     }
 }
 
-/// What a policy may touch beside its input. Nothing, unless it is granted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What a policy may touch beside its input. Nothing, unless it is granted; and while it is
+/// configured nothing at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
     /// The real clocks of WASI. Without it they stand still at the decision's own clock reading.
     pub clock: bool,
     /// Real random numbers of WASI. Without it they are the same in every judgement.
     pub random: bool,
+    /// These variables. Without it the environment is empty.
+    pub env: Variables,
+    /// What it writes to its standard output and error goes to the host's log, cut and escaped.
+    /// Without it that is counted and thrown away; the policy cannot tell.
+    pub log: bool,
+}
+
+/// Variables of an environment, with their values.
+///
+/// Shows names only: a value may be a secret.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Variables(BTreeMap<String, String>);
+
+impl Variables {
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+impl FromIterator<(String, String)> for Variables {
+    fn from_iter<Pairs: IntoIterator<Item = (String, String)>>(pairs: Pairs) -> Self {
+        Self(pairs.into_iter().collect())
+    }
+}
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// What can be granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Time.
+    Clock,
+    /// Random numbers.
+    Random,
+    /// Variables of the environment.
+    Env,
+    /// The host's log.
+    Log,
+}
+
+impl Grant {
+    /// The word for it in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Clock => "clock",
+            Self::Random => "random",
+            Self::Env => "env",
+            Self::Log => "log",
+        }
+    }
+}
+
+impl Grants {
+    /// Whether this is granted.
+    #[must_use]
+    pub fn contain(&self, grant: Grant) -> bool {
+        match grant {
+            Grant::Clock => self.clock,
+            Grant::Random => self.random,
+            Grant::Env => !self.env.0.is_empty(),
+            Grant::Log => self.log,
+        }
+    }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use wasmtime::component::{Component, ComponentExportIndex};
 
 pub use error::LoadError;
-pub use facts::{Configured, Facts};
+pub use facts::{Configured, Facts, Given, Request};
 use snapshot::Taken;
 pub(super) use source::read_file;
 use world::Linked;
@@ -158,24 +158,27 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings, cache: Option<&Cache>) -
         _ => settings.config_json,
     };
     let digest = Digest::of_parts([bytes.as_slice(), config_json.as_bytes()]);
-    let identity = identity(digest, settings.mode, &settings.limits, settings.grants);
+    let identity = identity(digest, settings.mode, &settings.limits, &settings.grants);
     let setup = Arc::new(Setup {
         name,
         config_json,
         limits: settings.limits,
-        grants: settings.grants,
+        grants: Arc::new(settings.grants),
     });
     let Ready {
         guest,
         linked,
         configured,
         cached,
+        memory_bytes,
         ..
     } = prepare(engine, &setup, &bytes, cache)?;
     let facts = Facts {
+        requests: facts::requests(&linked.imports, &setup.grants),
         imports: linked.imports,
         exports: linked.exports,
         component_bytes: bytes.len(),
+        memory_bytes,
         load_time: start.elapsed(),
         configurable: linked.configure.is_some(),
         configured,
@@ -197,6 +200,7 @@ struct Ready {
     linked: Linked,
     configured: Configured,
     cached: bool,
+    memory_bytes: usize,
 }
 
 /// Makes a guest of the component: from the cache if it is there.
@@ -270,8 +274,10 @@ fn ready(
         Configured::EachCall { .. } => linked.configure,
     };
     let guest = guest(engine, setup, &linked, configure);
-    trial::try_once(&guest)?;
+    let live = trial::try_once(&guest)?;
+    let left = live.store.data().limiter.left();
     Ok(Ready {
+        memory_bytes: setup.limits.memory_bytes_max.saturating_sub(left),
         guest,
         component,
         linked,
@@ -336,12 +342,17 @@ fn reason(error: &wasmtime::Error) -> String {
     escaped(format!("{error:#}").as_bytes(), REASON_BYTES_MAX)
 }
 
-fn identity(digest: Digest, mode: Mode, limits: &Limits, grants: Grants) -> Digest {
+fn identity(digest: Digest, mode: Mode, limits: &Limits, grants: &Grants) -> Digest {
     let mode: &[u8] = match mode {
         Mode::Enforce => b"enforce",
         Mode::Observe => b"observe",
     };
     let number = |number: usize| (number as u64).to_be_bytes();
+    // Whether it may write to the log is not in it: it cannot tell.
+    let variables = grants
+        .env
+        .iter()
+        .flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
     Digest::of_parts([
         digest.as_bytes().as_slice(),
         mode,
@@ -350,5 +361,6 @@ fn identity(digest: Digest, mode: Mode, limits: &Limits, grants: Grants) -> Dige
         &number(limits.memory_bytes_max),
         &number(limits.table_elements_max),
         &number(limits.output_bytes_max),
+        Digest::of_parts(variables).as_bytes(),
     ])
 }

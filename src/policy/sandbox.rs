@@ -47,6 +47,7 @@ pub(super) enum Phase {
 pub(super) struct State {
     pub(super) limiter: Limiter,
     pub(super) log: Log,
+    log_bytes_max: usize,
     surroundings: Surroundings,
     /// Made when the guest first touches WASI: most never do.
     wasi: Option<Wasi>,
@@ -55,7 +56,7 @@ pub(super) struct State {
 /// What there is to see through WASI.
 struct Surroundings {
     phase: Phase,
-    grants: Grants,
+    grants: Arc<Grants>,
     now_unix_ms: u64,
 }
 
@@ -65,13 +66,19 @@ struct Wasi {
 }
 
 impl State {
-    pub(super) fn new(limits: &Limits, phase: Phase, grants: Grants, now_unix_ms: u64) -> Self {
+    pub(super) fn new(limits: &Limits, phase: Phase, grants: &Arc<Grants>, now_unix_ms: u64) -> Self {
+        let log_bytes_max = if grants.log { limits.log_bytes_max } else { 0 };
+        let log = match phase {
+            Phase::Configuring => Log::new(0),
+            Phase::Judging => Log::new(log_bytes_max),
+        };
         Self {
             limiter: Limiter::new(limits),
-            log: Log::new(limits.log_bytes_max),
+            log,
+            log_bytes_max,
             surroundings: Surroundings {
                 phase,
-                grants,
+                grants: Arc::clone(grants),
                 now_unix_ms,
             },
             wasi: None,
@@ -81,6 +88,7 @@ impl State {
     /// From here on the guest judges. What it holds of WASI it keeps.
     pub(super) fn configured(&mut self) {
         self.surroundings.phase = Phase::Judging;
+        self.log.keep(self.log_bytes_max);
         if let Some(wasi) = &mut self.wasi {
             wasi.context = self.surroundings.context(&self.log);
         }
@@ -117,11 +125,12 @@ impl WasiView for State {
 
 impl Surroundings {
     fn context(&self, log: &Log) -> WasiCtx {
+        let nothing = Grants::default();
         let (grants, now_unix_ms) = match self.phase {
-            Phase::Configuring => (Grants::default(), CONFIGURE_UNIX_MS),
-            Phase::Judging => (self.grants, self.now_unix_ms),
+            Phase::Configuring => (&nothing, CONFIGURE_UNIX_MS),
+            Phase::Judging => (&*self.grants, self.now_unix_ms),
         };
-        // No arguments, no environment, no directory, standard input at its end: all by default.
+        // No arguments, no directory, standard input at its end: all by default.
         let mut builder = WasiCtxBuilder::new();
         builder
             .stdout(log.clone())
@@ -130,6 +139,9 @@ impl Surroundings {
             .allow_udp(false)
             .allow_ip_name_lookup(false)
             .max_random_size(64 * 1024);
+        for (name, value) in grants.env.iter() {
+            builder.env(name, value);
+        }
         if !grants.clock {
             builder
                 .wall_clock(Standing(Duration::from_millis(now_unix_ms)))
@@ -183,6 +195,11 @@ impl Limiter {
             table_elements_left: limits.table_elements_max,
             refused: None,
         }
+    }
+
+    /// How much memory there may still be, in bytes.
+    pub(super) fn left(&self) -> usize {
+        self.memory_bytes_left
     }
 
     /// Gives more memory than the limit, for what is not the guest's own doing.
@@ -285,6 +302,11 @@ impl Log {
             ..Written::default()
         };
         std::mem::replace(&mut written, fresh)
+    }
+
+    /// From here on keeps so many bytes.
+    fn keep(&self, bytes_max: usize) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).bytes_max = bytes_max;
     }
 
     fn append(&self, bytes: &[u8]) {

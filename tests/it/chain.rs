@@ -110,6 +110,7 @@ async fn decisions_combine() {
             assert_eq!(usize::from(at < run), asked, "{words}: member {at}");
         }
         for (record, member) in verdict.policies.iter().zip(&members) {
+            assert_eq!(call("x").context.now_unix_ms, record.now_unix_ms, "{words}");
             assert_eq!(
                 (member.mode, member.digest()),
                 (record.mode, record.digest),

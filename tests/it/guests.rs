@@ -135,6 +135,15 @@ impl Case {
         })
     }
 
+    /// Loads a guest of which the log is kept, with this deadline.
+    #[track_caller]
+    fn load_logged(&self, component: String, deadline: Duration) -> Policy {
+        let mut settings = settings(&self.row.name, component);
+        settings.grants.log = true;
+        settings.limits.deadline = deadline;
+        self.load_with(settings)
+    }
+
     #[track_caller]
     fn load_with(&self, settings: PolicySettings) -> Policy {
         let loaded = Policy::load(&self.engine, settings);

@@ -17,6 +17,7 @@ mod cli;
 mod config;
 mod contract;
 mod floor_plan;
+mod grants;
 mod guests;
 mod plugins_carried;
 mod policies;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use gatewright::decision::{Code, Conclusion, Decision, Fault, Mode, Seam};
+use gatewright::policy::bench::{self, Effort};
 use gatewright::policy::chain::Chain;
 use gatewright::policy::engine::{Engine, EngineSettings};
 use gatewright::policy::limits::{PolicySettings, Source};
@@ -96,7 +97,14 @@ fn the_revision_covers_everything_that_decides() {
     };
     let first = revision(&|_| {});
     assert_eq!(first, revision(&|settings| settings.name = "renamed".to_owned()));
-    let changes: [&dyn Fn(&mut PolicySettings); 7] = [
+    let granted = revision(&|settings| settings.grants.log = true);
+    assert_eq!(first, granted, "a policy cannot tell whether it is logged");
+    let variable = |value: &str| [("A".to_owned(), value.to_owned())].into_iter().collect();
+    assert_ne!(
+        revision(&|settings| settings.grants.env = variable("1")),
+        revision(&|settings| settings.grants.env = variable("2"))
+    );
+    let changes: [&dyn Fn(&mut PolicySettings); 8] = [
         &|settings| {
             let bytes = wat_policy(Does::Ask("sure?")).into_bytes().into();
             settings.source = Source::Bytes {
@@ -107,6 +115,7 @@ fn the_revision_covers_everything_that_decides() {
         &|settings| settings.mode = Mode::Observe,
         &|settings| settings.grants.clock = true,
         &|settings| settings.grants.random = true,
+        &|settings| settings.grants.env = variable("1"),
         &|settings| settings.limits.deadline = Duration::from_millis(51),
         &|settings| settings.limits.memory_bytes_max -= 1,
         &|settings| settings.limits.output_bytes_max -= 1,
@@ -114,6 +123,21 @@ fn the_revision_covers_everything_that_decides() {
     for (at, change) in changes.iter().enumerate() {
         assert_ne!(first, revision(change), "change {at}");
     }
+}
+
+#[test]
+fn a_policy_is_measured() {
+    let engine = Engine::new(&EngineSettings::default()).unwrap();
+    let policy = Policy::load(&engine, settings("small", wat_policy(Does::Ask("sure?")))).unwrap();
+    let effort = Effort {
+        threads: 2.try_into().unwrap(),
+        calls: 50.try_into().unwrap(),
+    };
+    let report = bench::run(&policy, &call("x"), effort).unwrap();
+    assert_eq!(Ok(Decision::Ask("sure?".to_owned())), report.answer);
+    assert_eq!((100, 0), (report.calls(), report.others));
+    assert!(Duration::ZERO < report.within(0) && report.within(500) <= report.within(1000));
+    assert!(0.0 < report.per_second);
 }
 
 #[tokio::test]

@@ -351,6 +351,7 @@ async fn an_image_may_fill_its_memory() {
     };
     let full = pages(16).unwrap();
     assert_eq!(Configured::Snapshot, full.facts().configured);
+    assert_eq!(16 * 65536, full.facts().memory_bytes);
     assert_eq!(Ok(Decision::Allow), decide(&full, "x").await);
     let error = pages(17).unwrap_err();
     assert!(matches!(error, LoadError::Limit { .. }), "{error}");

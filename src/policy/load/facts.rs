@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::policy::limits::{Grant, Grants};
+
 /// Before the reason in the note of a policy that is configured at each call.
 const EACH_CALL: &[u8] = b"each call: ";
 
@@ -10,10 +12,14 @@ const EACH_CALL: &[u8] = b"each call: ";
 pub struct Facts {
     /// What the component imports: its requests for capabilities.
     pub imports: Vec<String>,
+    /// The same, each with what it is given.
+    pub requests: Vec<Request>,
     /// What the component exports.
     pub exports: Vec<String>,
     /// Size of the component as WebAssembly, in bytes.
     pub component_bytes: usize,
+    /// Linear memory of an instance before it judges, all memories together, in bytes.
+    pub memory_bytes: usize,
     /// How long it took to read, compile, link and try it.
     pub load_time: Duration,
     /// Whether it takes a configuration.
@@ -69,5 +75,111 @@ impl std::fmt::Display for Configured {
             Self::Snapshot => f.write_str("configured once, when it was loaded"),
             Self::EachCall { reason } => write!(f, "configured at each call ({reason})"),
         }
+    }
+}
+
+/// One request for a capability, and what it is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The interface that is imported.
+    pub import: String,
+    /// What it is given.
+    pub given: Given,
+}
+
+/// What a request is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// The real thing, because this is granted.
+    Granted(Grant),
+    /// What tells it nothing, because this is not granted.
+    Withheld(Grant),
+    /// What nobody needs a grant for: types, streams and polls, and to end itself.
+    Plain,
+    /// An interface behind which there is nothing: no files, no network, no input.
+    Empty,
+}
+
+impl std::fmt::Display for Given {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Granted(grant) => write!(f, "granted by `{}`", grant.as_str()),
+            Self::Withheld(Grant::Clock) => f.write_str("stands still without `clock`"),
+            Self::Withheld(Grant::Random) => f.write_str("always the same without `random`"),
+            Self::Withheld(Grant::Env) => f.write_str("empty without `env`"),
+            Self::Withheld(Grant::Log) => f.write_str("thrown away without `log`"),
+            Self::Plain => f.write_str("needs no grant"),
+            Self::Empty => f.write_str("empty"),
+        }
+    }
+}
+
+/// What each of these imports is given.
+pub(super) fn requests(imports: &[String], grants: &Grants) -> Vec<Request> {
+    let request = |import: &String| Request {
+        import: import.clone(),
+        given: given(import, grants),
+    };
+    imports.iter().map(request).collect()
+}
+
+fn given(import: &str, grants: &Grants) -> Given {
+    let interface = import.split_once('@').map_or(import, |(interface, _)| interface);
+    let grant = match interface {
+        "wasi:clocks/monotonic-clock" | "wasi:clocks/timezone" | "wasi:clocks/wall-clock" => Grant::Clock,
+        "wasi:random/insecure" | "wasi:random/insecure-seed" | "wasi:random/random" => Grant::Random,
+        "wasi:cli/environment" => Grant::Env,
+        "wasi:cli/stderr" | "wasi:cli/stdout" => Grant::Log,
+        "wasi:cli/exit" | "wasi:io/error" | "wasi:io/poll" | "wasi:io/streams" => return Given::Plain,
+        _ => return Given::Empty,
+    };
+    if grants.contain(grant) {
+        Given::Granted(grant)
+    } else {
+        Given::Withheld(grant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_import_is_given_something() {
+        #[track_caller]
+        fn check(import: &str, without: &str, with: &str) {
+            let all = Grants {
+                clock: true,
+                random: true,
+                env: [("A".to_owned(), "b".to_owned())].into_iter().collect(),
+                log: true,
+            };
+            let told = |grants: &Grants| given(import, grants).to_string();
+            assert_eq!(without, told(&Grants::default()), "{import}");
+            assert_eq!(with, told(&all), "{import}");
+        }
+        check(
+            "wasi:clocks/wall-clock@0.2.6",
+            "stands still without `clock`",
+            "granted by `clock`",
+        );
+        check(
+            "wasi:random/insecure-seed@0.2.0",
+            "always the same without `random`",
+            "granted by `random`",
+        );
+        check(
+            "wasi:cli/environment@0.2.3",
+            "empty without `env`",
+            "granted by `env`",
+        );
+        check(
+            "wasi:cli/stderr@0.2.0",
+            "thrown away without `log`",
+            "granted by `log`",
+        );
+        check("wasi:io/poll@0.2.0", "needs no grant", "needs no grant");
+        check("wasi:filesystem/preopens@0.2.0", "empty", "empty");
+        check("wasi:sockets/tcp@0.2.0", "empty", "empty");
     }
 }

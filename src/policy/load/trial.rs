@@ -20,11 +20,11 @@ pub(super) fn runtime(policy: &str) -> Result<Runtime, LoadError> {
 }
 
 /// Instantiates and configures the policy once, because a wrong type shows only then (ruling G9).
-pub(super) fn try_once(guest: &Guest) -> Result<(), LoadError> {
+pub(super) fn try_once(guest: &Guest) -> Result<Box<Live>, LoadError> {
     let policy = guest.setup.name.as_str();
     let trial = runtime(policy)?.block_on(caught(async { Ok::<_, Failure>(guest.trial().await) }));
     let trial = trial.unwrap_or_else(Trial::Failed);
-    passed(policy, trial).map(drop)
+    passed(policy, trial)
 }
 
 /// The instance that passed, or why the policy cannot be put in force.

@@ -1,9 +1,10 @@
 //! Guests that try to see, remember or touch something.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gatewright::policy::chain::Chain;
-use gatewright::policy::limits::Grants;
+use gatewright::policy::limits::{Grants, Limits};
 use gatewright::policy::load::Policy;
 use gatewright::seam::Authorizer as _;
 
@@ -42,7 +43,8 @@ pub(super) async fn flood(case: &Case) {
             (local.set $x (i32.add (local.get $x) (i32.const 1)))
             (br_if $more (i32.lt_u (local.get $x) (i32.const 262144))))
         (call $allow)";
-    let policy = case.load_by_default(wasi_guest(&parts, body).component());
+    let deadline = Limits::default().deadline;
+    let policy = case.load_logged(wasi_guest(&parts, body).component(), deadline);
     let lines = Lines::default();
     let logged = lines.watch();
     case.judges(&policy).await;
@@ -68,7 +70,7 @@ pub(super) async fn forged_frame(case: &Case) {
         items: &items,
         ..wasi_guest(&parts, &body)
     };
-    let policy = case.load(guest.component());
+    let policy = case.load_logged(guest.component(), Duration::from_secs(1));
     let lines = Lines::default();
     let logged = lines.watch();
     let answer = case.judges(&policy).await;
@@ -100,7 +102,7 @@ pub(super) async fn random(case: &Case) {
         2,
         answers(Grants {
             random: true,
-            clock: false
+            ..Grants::default()
         })
         .await
     );
@@ -252,7 +254,7 @@ async fn nothing_is_there() {
         component,
         Grants {
             clock: true,
-            random: false,
+            ..Grants::default()
         },
     );
     assert_eq!("denied", Answer::of(&policy, "x").await.code());

@@ -5,6 +5,7 @@
 
 use std::process::Command;
 
+use gatewright::policy::cache::Cache;
 use gatewright::policy::load::Policy;
 
 use super::{Answer, Case};
@@ -17,6 +18,21 @@ const ALONE: &str = "GATEWRIGHT_TEST_ALONE";
 /// Denies with the longest reason.
 const LONG: &str = "(memory.fill (i32.const 65536) (i32.const 0x61) (i32.const 65536))
     (call $deny (i32.const 65536) (i32.const 65536))";
+
+/// No image can be taken of a guest with this.
+const OBSTACLE: &str = "(table $never 1 funcref)
+    (func (table.fill $never (i32.const 0) (ref.null func) (i32.const 1)))";
+
+/// A guest that fills 1 MiB while it is configured, and denies with a part of it.
+fn configured(items: &str) -> Guest<'_> {
+    Guest {
+        items,
+        configure: "(drop (memory.grow (i32.const 16)))
+            (memory.fill (i32.const 131072) (i32.const 0x61) (i32.const 1048576)) (call $allow)",
+        authorize: "(call $deny (i32.const 131072) (i32.const 65536))",
+        ..Guest::default()
+    }
+}
 
 /// How much resident memory may move: arenas of the allocator, stacks of threads.
 const NOISE_BYTES: usize = 24 * 1024 * 1024;
@@ -85,8 +101,10 @@ async fn ten_thousand_mixed_calls() {
         return;
     }
     let engine = super::engine();
-    let load = |component: String| {
-        let mut settings = settings("mixed", component);
+    let load = |component: String| Policy::load(&engine, settings("mixed", component)).unwrap();
+    // Short only where it is waited for: it is real time, and the machine may be busy.
+    let load_slow = |component: String| {
+        let mut settings = settings("slow", component);
         settings.limits.deadline = std::time::Duration::from_millis(20);
         Policy::load(&engine, settings).unwrap()
     };
@@ -116,10 +134,12 @@ async fn ten_thousand_mixed_calls() {
             "policy_output",
         ),
         (load(wasi_guest(&stderr, writes).component()), "allow"),
+        (load(configured("").component()), "denied"),
+        (load(configured(OBSTACLE).component()), "denied"),
     ];
     let slow = [
-        load(wat_policy(Does::Loop)),
-        load(
+        load_slow(wat_policy(Does::Loop)),
+        load_slow(
             wasi_guest(
                 &timer,
                 "(call $block (call $after (i64.const 1000000000000))) (call $allow)",
@@ -144,4 +164,27 @@ async fn ten_thousand_mixed_calls() {
         assert_eq!(*expected, Answer::of(policy, "x").await.code(), "round {round}");
     }
     is_steady(before, "mixed");
+}
+
+/// A policy that is replaced gives back what it had: its image, its code, its instances.
+#[tokio::test]
+async fn loading_again_and_again() {
+    if !alone("guests::steady::loading_again_and_again") {
+        return;
+    }
+    let engine = super::engine();
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache")).unwrap();
+    let mut before = (0, 0);
+    for round in 0..150 {
+        if round == 50 {
+            before = (resident_bytes(), descriptors());
+        }
+        for cache in [None, Some(&cache)] {
+            let settings = settings("again", configured("").component());
+            let policy = Policy::load_with(&engine, settings, cache).unwrap();
+            assert_eq!("denied", Answer::of(&policy, "x").await.code());
+        }
+    }
+    is_steady(before, "loading");
 }

@@ -79,7 +79,7 @@ pub(super) async fn abort_after_message(case: &Case) {
             (br_if $more (i32.lt_u (local.get $x) (i32.const 256))))
         unreachable"#;
     let parts = Parts::output("stderr");
-    let policy = case.load(wasi_guest(&parts, body).component());
+    let policy = case.load_logged(wasi_guest(&parts, body).component(), Duration::from_secs(1));
     let lines = Lines::default();
     let logged = lines.watch();
     case.judges(&policy).await;

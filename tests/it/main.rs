@@ -17,3 +17,4 @@ mod floor_plan;
 mod guests;
 mod plugins_carried;
 mod policies;
+mod wire_cases;

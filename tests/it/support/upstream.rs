@@ -9,6 +9,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
+/// The text in every good result of a `tools/call`, so that nobody else's can be taken for it.
+pub(crate) const GOOD_TEXT: &str = "made by the fake upstream";
+
 /// One line that the upstream received.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
@@ -123,11 +126,10 @@ impl FakeUpstream {
     pub(crate) async fn release(&self) {
         let held = std::mem::take(&mut self.state.lock().unwrap().held);
         for id in held {
-            let result = if self.state.lock().unwrap().stateless {
-                json!({"content": [], "isError": false, "resultType": "complete"})
-            } else {
-                json!({"content": [], "isError": false})
-            };
+            let mut result = json!({"content": [{"type": "text", "text": GOOD_TEXT}], "isError": false});
+            if self.state.lock().unwrap().stateless {
+                result["resultType"] = json!("complete");
+            }
             self.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
                 .await;
         }

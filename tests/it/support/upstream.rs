@@ -54,7 +54,8 @@ struct State {
 #[derive(Clone)]
 pub(crate) struct FakeUpstream {
     state: Arc<Mutex<State>>,
-    bytes: mpsc::Sender<Bytes>,
+    /// Gone together with the upstream.
+    bytes: Arc<Mutex<Option<mpsc::Sender<Bytes>>>>,
     end: Arc<Mutex<Option<oneshot::Sender<String>>>>,
     gone: Arc<tokio::sync::Notify>,
 }
@@ -70,13 +71,12 @@ impl FakeUpstream {
         };
         let upstream = Self {
             state: Arc::new(Mutex::new(state)),
-            bytes,
+            bytes: Arc::new(Mutex::new(Some(bytes))),
             end: Arc::new(Mutex::new(Some(end))),
             gone: Arc::default(),
         };
         let task = upstream.clone();
         tokio::spawn(async move {
-            // The sender inside `task` keeps the link open, so the end is a message of its own.
             loop {
                 tokio::select! {
                     biased;
@@ -116,10 +116,10 @@ impl FakeUpstream {
 
     /// Sends a line of its own.
     pub(crate) async fn say(&self, line: &str) {
-        self.bytes
-            .send(Bytes::from(format!("{line}\n")))
-            .await
-            .expect("the host reads");
+        let bytes = self.bytes.lock().unwrap().clone();
+        let bytes = bytes.expect("the upstream is there");
+        let line = Bytes::from(format!("{line}\n"));
+        bytes.send(line).await.expect("the host reads");
     }
 
     /// Answers every `tools/call` that is held.
@@ -182,6 +182,7 @@ impl FakeUpstream {
         for line in script {
             if line == "@EXIT@" {
                 let end = self.end.lock().unwrap().take().expect("it ends once");
+                *self.bytes.lock().unwrap() = None;
                 end.send("exit status: 1".to_owned()).unwrap();
                 self.gone.notify_one();
                 continue;

@@ -81,6 +81,10 @@ async fn start(case: &Case, era: &str) -> Harness {
     if case.open {
         harness.open(era, "2025-11-25", &json!({})).await;
     }
+    if !case.upstream_tools.is_empty() {
+        // In an era without a handshake a session starts with its first judged request.
+        check_lives(&mut harness, era, &case.name).await;
+    }
     for tool in &case.upstream_tools {
         let mut tool = tool.clone();
         let members = tool.as_object_mut().expect("a tool is an object");

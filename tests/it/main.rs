@@ -11,6 +11,7 @@
 
 mod support;
 
+mod ask_cases;
 mod chain;
 mod contract;
 mod floor_plan;

@@ -162,10 +162,7 @@ impl Harness {
     }
 
     /// As [`Self::take`], for a look at the text as it was sent as well.
-    pub(crate) fn take_raw(
-        &mut self,
-        mut fits: impl FnMut(&Value, &str) -> bool,
-    ) -> Option<(Value, String)> {
+    pub(crate) fn take_raw(&mut self, mut fits: impl FnMut(&Value, &str) -> bool) -> Option<(Value, String)> {
         let mut both = self.seen.iter().zip(&self.raw);
         let at = both.position(|(message, raw)| fits(message, raw))?;
         Some((self.seen.remove(at), self.raw.remove(at)))

@@ -30,7 +30,9 @@ pub(crate) fn wat_policy(does: Does<'_>) -> String {
         Does::Ask(prompt) => format!("(call $ask {})", text_at(TEXT, prompt)),
         Does::Deny(reason) => format!("(call $deny {})", text_at(TEXT, reason)),
         Does::AllowOnly(names) => allow_listed(names, &format!("(call $deny {})", text_at(TEXT, NOT_LISTED))),
-        Does::AskUnless(names, prompt) => allow_listed(names, &format!("(call $ask {})", text_at(TEXT, prompt))),
+        Does::AskUnless(names, prompt) => {
+            allow_listed(names, &format!("(call $ask {})", text_at(TEXT, prompt)))
+        }
         Does::Trap => "unreachable".to_owned(),
         Does::Loop => "(loop $again (br $again)) unreachable".to_owned(),
     };

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 const META: &str = "gatewright/refusal";
 
 /// The object that a refusal carries, after a look at everything around it; none when the message is
-/// no refusal. `subject` is the tool's name, or the method.
-pub(crate) fn refusal(message: &Value, seam: Seam, subject: &str) -> Result<Value, String> {
+/// no refusal. `stateless` is the era of 2026-07-28, `subject` the tool's name or the method.
+pub(crate) fn refusal(message: &Value, stateless: bool, seam: Seam, subject: &str) -> Result<Value, String> {
     let (member, carried) = match seam {
-        Seam::Tools => ("tool", in_result(message)?),
+        Seam::Tools => ("tool", in_result(message, stateless)?),
         Seam::Reads => ("method", in_error(message, subject)?),
     };
     let mut expected: Vec<&str> = vec![member, "error", "decision", "code", "detail", "decision_id"];
@@ -39,9 +39,11 @@ pub(crate) fn refusal(message: &Value, seam: Seam, subject: &str) -> Result<Valu
     Ok(carried)
 }
 
-fn in_result(message: &Value) -> Result<Value, String> {
+fn in_result(message: &Value, stateless: bool) -> Result<Value, String> {
     let result = message.get("result").ok_or("a refused call has a result")?;
     same(&json!(true), &result["isError"], "isError")?;
+    let kind = stateless.then(|| json!("complete"));
+    same(&kind.as_ref(), &result.get("resultType"), "type of the result")?;
     same(
         &None,
         &result.get("structuredContent"),
@@ -66,7 +68,11 @@ fn in_error(message: &Value, method: &str) -> Result<Value, String> {
 }
 
 /// As `assert_eq!`, for a check that may go on to the next message.
-pub(crate) fn same<T: PartialEq + std::fmt::Debug>(expected: &T, actual: &T, what: &str) -> Result<(), String> {
+pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
+    expected: &T,
+    actual: &T,
+    what: &str,
+) -> Result<(), String> {
     if expected == actual {
         Ok(())
     } else {

@@ -22,7 +22,10 @@ const PROMPT: &str = "PROMPT-TEXT";
 
 /// Runs the row of this name in every era that it names.
 pub(super) fn run(name: &str) {
-    let case = CASES.iter().find(|case| case.name == name).expect("the case is there");
+    let case = CASES
+        .iter()
+        .find(|case| case.name == name)
+        .expect("the case is there");
     for era in case.eras() {
         paused(run_in(case, era));
     }
@@ -54,9 +57,17 @@ async fn run_in(case: &Case, era: &'static str) {
     harness.settle().await;
 
     for ((frame, answer), forwarded) in frames.iter().zip(answers).zip(forwarded) {
-        check_answer(&mut harness, frame, answer, forwarded, &at);
+        let sent = Sent {
+            frame,
+            stateless: era == "2026",
+        };
+        check_answer(&mut harness, sent, answer, forwarded, &at);
     }
-    assert_eq!(&[] as &[Value], harness.untaken(), "{at}: nothing else reaches the client");
+    assert_eq!(
+        &[] as &[Value],
+        harness.untaken(),
+        "{at}: nothing else reaches the client"
+    );
     check_bytes(case, &received, &at);
     check_judged(&harness, &received, &at);
     if let Some(times) = case.expect.forwarded_times {
@@ -127,7 +138,20 @@ fn guard(policy: &SeamPolicy) -> Guard {
     Guard::Chain(Arc::new(chains::one(does)))
 }
 
-fn check_answer(harness: &mut Harness, frame: &[u8], answer: &Answer, forwarded: Option<bool>, at: &str) {
+/// A frame of the client.
+#[derive(Clone, Copy)]
+struct Sent<'a> {
+    frame: &'a [u8],
+    stateless: bool,
+}
+
+impl Sent<'_> {
+    fn read(self) -> Result<Value, String> {
+        serde_json::from_slice(self.frame).map_err(|error| error.to_string())
+    }
+}
+
+fn check_answer(harness: &mut Harness, sent: Sent<'_>, answer: &Answer, forwarded: Option<bool>, at: &str) {
     let given = match answer {
         Answer::Word(NoAnswer::None) => return,
         Answer::Word(NoAnswer::NoneOrError) => panic!("{at}: only HTTP has a status"),
@@ -141,7 +165,7 @@ fn check_answer(harness: &mut Harness, frame: &[u8], answer: &Answer, forwarded:
         );
     }
     let mut faults = Vec::new();
-    let taken = harness.take_raw(|message, raw| match fits(frame, given, message, raw) {
+    let taken = harness.take_raw(|message, raw| match fits(sent, given, message, raw) {
         Ok(()) => true,
         Err(fault) => {
             faults.push(fault);
@@ -156,7 +180,7 @@ fn check_answer(harness: &mut Harness, frame: &[u8], answer: &Answer, forwarded:
 }
 
 /// Whether one message of the host is the expected answer to the frame.
-fn fits(frame: &[u8], given: &Given, message: &Value, raw: &str) -> Result<(), String> {
+fn fits(sent: Sent<'_>, given: &Given, message: &Value, raw: &str) -> Result<(), String> {
     let id = raw_member(raw, "id").filter(|id| id != "null");
     same(&given.id, &id.unwrap_or_else(|| "none".to_owned()), "id")?;
     same(&json!("2.0"), &message["jsonrpc"], "jsonrpc")?;
@@ -169,7 +193,11 @@ fn fits(frame: &[u8], given: &Given, message: &Value, raw: &str) -> Result<(), S
             if !codes.holds(code) {
                 return Err(format!("error code {code:?}"));
             }
-            same(&true, &message["error"]["message"].is_string(), "a message in text")?;
+            same(
+                &true,
+                &message["error"]["message"].is_string(),
+                "a message in text",
+            )?;
         }
         (None, None, Some(_)) => {}
         (Some(_), _, _) | (None, None, None) => return Err("an expectation of one kind".to_owned()),
@@ -178,18 +206,21 @@ fn fits(frame: &[u8], given: &Given, message: &Value, raw: &str) -> Result<(), S
         same(&json!(text), &message["error"]["message"], "message")?;
     }
     if given.result == Some(true) {
-        let sent: Value = serde_json::from_slice(frame).map_err(|error| error.to_string())?;
-        fits_result(&sent, message)?;
+        fits_result(&sent.read()?, message)?;
     }
     for text in given.result_contains.iter() {
-        same(&true, &raw.contains(text.as_str()), "the result contains the text")?;
+        same(
+            &true,
+            &raw.contains(text.as_str()),
+            "the result contains the text",
+        )?;
     }
     match given.from {
         Some(From::Upstream) => same(&true, &raw.contains(GOOD_TEXT), "the upstream's own result")?,
         None => {}
     }
     match &given.refused {
-        Some(code) => fits_refusal(frame, code, given.detail_contains.as_deref(), message),
+        Some(code) => fits_refusal(sent, code, given.detail_contains.as_deref(), message),
         None if given.detail_contains.is_some() => Err("only a refusal has a detail".to_owned()),
         None => Ok(()),
     }
@@ -207,19 +238,23 @@ fn fits_result(sent: &Value, message: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn fits_refusal(frame: &[u8], code: &str, detail: Option<&str>, message: &Value) -> Result<(), String> {
-    let sent: Value = serde_json::from_slice(frame).map_err(|error| error.to_string())?;
-    let method = sent["method"].as_str().unwrap_or_default();
+fn fits_refusal(sent: Sent<'_>, code: &str, detail: Option<&str>, message: &Value) -> Result<(), String> {
+    let frame = sent.read()?;
+    let method = frame["method"].as_str().unwrap_or_default();
     let (seam, subject) = if method == "tools/call" {
-        let name = sent["params"]["name"].as_str().unwrap_or_default();
+        let name = frame["params"]["name"].as_str().unwrap_or_default();
         (Seam::Tools, name)
     } else {
         (Seam::Reads, method)
     };
-    let refused = refusal(message, seam, subject)?;
+    let refused = refusal(message, sent.stateless, seam, subject)?;
     same(&json!(code), &refused["code"], "code of the refusal")?;
     let text = refused["detail"].as_str().ok_or("a detail is a text")?;
-    same(&true, &text.contains(detail.unwrap_or_default()), "the detail contains the text")
+    same(
+        &true,
+        &text.contains(detail.unwrap_or_default()),
+        "the detail contains the text",
+    )
 }
 
 /// What the upstream got is what the client sent, to the byte.
@@ -254,14 +289,24 @@ fn check_judged(harness: &Harness, received: &[Received], at: &str) {
         .iter()
         .map(|line| serde_json::from_str::<Value>(line).expect("a record is JSON"))
         .filter(|record| record["kind"] == "verdict" && record["forwarded"] == true);
-    for call in received.iter().filter(|received| received.method() == "tools/call") {
+    for call in received
+        .iter()
+        .filter(|received| received.method() == "tools/call")
+    {
         let arguments = call.param("arguments").unwrap_or_else(|| "{}".to_owned());
         let record = judged
             .find(|record| record["method"] == "tools/call")
             .unwrap_or_else(|| panic!("{at}: no record of a call that was forwarded"));
         let digest = Digest::of(arguments.as_bytes()).to_string();
-        assert_eq!(json!(digest), record["arguments_digest"], "{at}: judged and forwarded");
-        assert_eq!(call.message["params"]["name"], record["name"], "{at}: judged and forwarded");
+        assert_eq!(
+            json!(digest),
+            record["arguments_digest"],
+            "{at}: judged and forwarded"
+        );
+        assert_eq!(
+            call.message["params"]["name"], record["name"],
+            "{at}: judged and forwarded"
+        );
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) struct Step {
     pub(super) event: Option<String>,
     pub(super) repeat: Option<usize>,
     pub(super) for_each: Option<String>,
-    pub(super) steps: Option<Vec<Step>>,
+    pub(super) steps: Option<Vec<Self>>,
     pub(super) expect_client: Option<Value>,
     pub(super) expect_upstream: Option<Value>,
     pub(super) expect_audit: Option<ExpectAudit>,
@@ -146,9 +146,9 @@ pub(super) struct ExpectClient {
     pub(super) upstream_request: Option<String>,
     #[serde(rename = "as")]
     pub(super) called: Option<String>,
-    pub(super) one_of: Option<Vec<ExpectClient>>,
-    pub(super) exactly_one_of: Option<Vec<ExpectClient>>,
-    pub(super) other: Option<Box<ExpectClient>>,
+    pub(super) one_of: Option<Vec<Self>>,
+    pub(super) exactly_one_of: Option<Vec<Self>>,
+    pub(super) other: Option<Box<Self>>,
 }
 
 #[derive(Debug, Deserialize)]

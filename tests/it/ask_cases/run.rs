@@ -75,10 +75,7 @@ impl Swappable {
 impl Authorizer for Swappable {
     fn judge<'a>(&'a self, call: &'a Call<'a>) -> Judgement<'a> {
         let chain = self.now();
-        Box::pin(async move {
-            let judged = chain.judge(call).await;
-            judged
-        })
+        Box::pin(async move { chain.judge(call).await })
     }
 
     fn revision(&self) -> Digest {

@@ -35,8 +35,11 @@ pub(crate) fn one(does: Does<'_>) -> Chain {
     Chain::of(vec![policy(Mode::Enforce, does)])
 }
 
+/// Each policy by whether it only observes, and its component.
+type Loaded = HashMap<(bool, String), Arc<Policy>>;
+
 fn loaded(mode: Mode, component: String) -> Arc<dyn Member> {
-    static LOADED: OnceLock<Mutex<HashMap<(bool, String), Arc<Policy>>>> = OnceLock::new();
+    static LOADED: OnceLock<Mutex<Loaded>> = OnceLock::new();
     static ENGINE: OnceLock<Arc<Engine>> = OnceLock::new();
     let engine = ENGINE.get_or_init(|| Engine::new(&EngineSettings::default()).unwrap());
     let mut loaded = LOADED.get_or_init(Mutex::default).lock().unwrap();

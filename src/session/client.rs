@@ -14,7 +14,7 @@ use crate::wire::frame::{ClientFrame, Notification, Request, Response, read_clie
 use crate::wire::id::RequestId;
 use crate::wire::line::Line;
 use crate::wire::method::{ClientNotification, client_notification};
-use crate::wire::shape::ShapeError;
+use crate::wire::shape::{self, ShapeError};
 use crate::wire::{object, refusal};
 
 /// `UnsupportedProtocolVersion` of revision 2026-07-28.
@@ -70,6 +70,15 @@ impl Session {
     }
 
     async fn request(self: &Arc<Self>, request: Request) {
+        let judged = shape::judged(&request);
+        // A name that differs only in case spoils the frame itself, whatever else its era would say of it.
+        if let Err(error) = &judged
+            && error.code == -32600
+        {
+            return self
+                .error(Some(request.id()), error.code, &error.detail, None)
+                .await;
+        }
         let admitted = self.state().admit(&request);
         let (meta, flight) = match admitted {
             Ok(admitted) => admitted,
@@ -82,7 +91,7 @@ impl Session {
         };
         match Ungated::lifecycle(request.clone()) {
             Ok((ungated, lifecycle)) => self.lifecycle(request.id(), ungated, lifecycle, flight).await,
-            Err(request) => self.gated(request, meta, flight).await,
+            Err(request) => self.gated(request, judged, meta, flight).await,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::wire::era::{Era, RequestMeta};
 use crate::wire::frame::Request;
 use crate::wire::id::RequestId;
 use crate::wire::method::{Lifecycle, Route, route};
-use crate::wire::shape::{self, Judged};
+use crate::wire::shape::{Judged, ShapeError};
 use crate::wire::{object, refusal};
 
 /// The one request that stays open until the upstream ends it.
@@ -58,6 +58,7 @@ impl Session {
     pub(super) async fn gated(
         self: &Arc<Self>,
         request: Request,
+        judged: Result<Judged, ShapeError>,
         meta: Option<RequestMeta>,
         flight: InFlight,
     ) {
@@ -66,9 +67,11 @@ impl Session {
             Route::Gated { listed, .. } => listed,
             Route::Lifecycle(_) => false,
         };
-        let judged = match shape::judged(&request).map_err(|error| (error.code, error.detail)) {
+        let judged = match judged {
             Ok(judged) => judged,
-            Err((code, detail)) => return self.answer_error(request.id(), code, &detail, None).await,
+            Err(ShapeError { code, detail }) => {
+                return self.answer_error(request.id(), code, &detail, None).await;
+            }
         };
         let caller = self.state().caller(&self.id, meta);
         if caller.era == Era::Handshake

@@ -11,6 +11,7 @@
 
 mod support;
 
+mod ask_cases;
 mod cache;
 mod chain;
 mod cli;
@@ -21,5 +22,6 @@ mod grants;
 mod guests;
 mod plugins_carried;
 mod policies;
-mod snapshots;
 mod real_clients;
+mod snapshots;
+mod wire_cases;

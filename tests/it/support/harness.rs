@@ -43,6 +43,7 @@ pub(crate) struct Harness {
     from_host: mpsc::Receiver<Bytes>,
     seen: Vec<Value>,
     raw: Vec<String>,
+    heard: Vec<String>,
     served: Option<JoinHandle<Ended>>,
 }
 
@@ -74,6 +75,7 @@ impl Harness {
             from_host,
             seen: Vec::new(),
             raw: Vec::new(),
+            heard: Vec::new(),
             served: Some(served),
         }
     }
@@ -140,6 +142,7 @@ impl Harness {
             assert!(!line.contains('\n'), "one message is one line: {line}");
             self.seen
                 .push(serde_json::from_str(&line).expect("the host sends JSON"));
+            self.heard.push(line.clone());
             self.raw.push(line);
         }
     }
@@ -158,9 +161,10 @@ impl Harness {
         Some(self.seen.remove(at))
     }
 
-    /// As [`Self::take`], with the text as it was sent.
-    pub(crate) fn take_raw(&mut self, fits: impl Fn(&Value) -> bool) -> Option<(Value, String)> {
-        let at = self.seen.iter().position(fits)?;
+    /// As [`Self::take`], for a look at the text as it was sent as well.
+    pub(crate) fn take_raw(&mut self, mut fits: impl FnMut(&Value, &str) -> bool) -> Option<(Value, String)> {
+        let mut both = self.seen.iter().zip(&self.raw);
+        let at = both.position(|(message, raw)| fits(message, raw))?;
         Some((self.seen.remove(at), self.raw.remove(at)))
     }
 
@@ -169,13 +173,20 @@ impl Harness {
         &self.seen
     }
 
+    /// Every line that the client ever got.
+    pub(crate) fn heard(&self) -> &[String] {
+        &self.heard
+    }
+
     /// Ends the session and waits for its end.
     pub(crate) async fn finish(mut self) -> Ended {
         self.to_host = None;
-        self.served
-            .take()
-            .expect("it ends once")
-            .await
-            .expect("the session does not panic")
+        self.ended().await
+    }
+
+    /// Waits until the session has ended by itself.
+    pub(crate) async fn ended(mut self) -> Ended {
+        let served = self.served.take().expect("it ends once");
+        served.await.expect("the session does not panic")
     }
 }

@@ -17,6 +17,8 @@ pub(crate) enum Does<'a> {
     Deny(&'a str),
     /// Allows these names and denies every other one.
     AllowOnly(&'a [&'a str]),
+    /// Allows these names and asks for every other one.
+    AskUnless(&'a [&'a str], &'a str),
     Trap,
     Loop,
 }
@@ -27,19 +29,17 @@ pub(crate) fn wat_policy(does: Does<'_>) -> String {
         Does::Allow => "(call $allow)".to_owned(),
         Does::Ask(prompt) => format!("(call $ask {})", text_at(TEXT, prompt)),
         Does::Deny(reason) => format!("(call $deny {})", text_at(TEXT, reason)),
-        Does::AllowOnly(names) => allow_only(names),
+        Does::AllowOnly(names) => allow_listed(names, &format!("(call $deny {})", text_at(TEXT, NOT_LISTED))),
+        Does::AskUnless(names, prompt) => {
+            allow_listed(names, &format!("(call $ask {})", text_at(TEXT, prompt)))
+        }
         Does::Trap => "unreachable".to_owned(),
         Does::Loop => "(loop $again (br $again)) unreachable".to_owned(),
     };
     let data = match does {
         Does::Ask(text) | Does::Deny(text) => data_at(TEXT, text.as_bytes()),
-        Does::AllowOnly(names) => {
-            let mut data = data_at(TEXT, NOT_LISTED.as_bytes());
-            for (at, name) in placed(names) {
-                data.push_str(&data_at(at, name.as_bytes()));
-            }
-            data
-        }
+        Does::AllowOnly(names) => data_at(TEXT, NOT_LISTED.as_bytes()) + &names_at(names),
+        Does::AskUnless(names, prompt) => data_at(TEXT, prompt.as_bytes()) + &names_at(names),
         Does::Allow | Does::Trap | Does::Loop => String::new(),
     };
     Guest {
@@ -86,13 +86,19 @@ fn placed<'a>(names: &'a [&'a str]) -> impl Iterator<Item = (usize, &'a str)> {
     })
 }
 
-fn allow_only(names: &[&str]) -> String {
+fn names_at(names: &[&str]) -> String {
+    placed(names)
+        .map(|(at, name)| data_at(at, name.as_bytes()))
+        .collect()
+}
+
+fn allow_listed(names: &[&str], otherwise: &str) -> String {
     let mut body = String::new();
     for (at, name) in placed(names) {
         let len = name.len();
         body.push_str(&format!("(if (call $name_is (local.get $in) (i32.const {at}) (i32.const {len})) (then (return (call $allow))))"));
     }
-    body.push_str(&format!("(call $deny {})", text_at(TEXT, NOT_LISTED)));
+    body.push_str(otherwise);
     body
 }
 

@@ -9,6 +9,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
+/// The text in every good result of a `tools/call`, so that nobody else's can be taken for it.
+pub(crate) const GOOD_TEXT: &str = "made by the fake upstream";
+
 /// One line that the upstream received.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
@@ -51,7 +54,8 @@ struct State {
 #[derive(Clone)]
 pub(crate) struct FakeUpstream {
     state: Arc<Mutex<State>>,
-    bytes: mpsc::Sender<Bytes>,
+    /// Gone together with the upstream.
+    bytes: Arc<Mutex<Option<mpsc::Sender<Bytes>>>>,
     end: Arc<Mutex<Option<oneshot::Sender<String>>>>,
     gone: Arc<tokio::sync::Notify>,
 }
@@ -67,13 +71,12 @@ impl FakeUpstream {
         };
         let upstream = Self {
             state: Arc::new(Mutex::new(state)),
-            bytes,
+            bytes: Arc::new(Mutex::new(Some(bytes))),
             end: Arc::new(Mutex::new(Some(end))),
             gone: Arc::default(),
         };
         let task = upstream.clone();
         tokio::spawn(async move {
-            // The sender inside `task` keeps the link open, so the end is a message of its own.
             loop {
                 tokio::select! {
                     biased;
@@ -113,21 +116,20 @@ impl FakeUpstream {
 
     /// Sends a line of its own.
     pub(crate) async fn say(&self, line: &str) {
-        self.bytes
-            .send(Bytes::from(format!("{line}\n")))
-            .await
-            .expect("the host reads");
+        let bytes = self.bytes.lock().unwrap().clone();
+        let bytes = bytes.expect("the upstream is there");
+        let line = Bytes::from(format!("{line}\n"));
+        bytes.send(line).await.expect("the host reads");
     }
 
     /// Answers every `tools/call` that is held.
     pub(crate) async fn release(&self) {
         let held = std::mem::take(&mut self.state.lock().unwrap().held);
         for id in held {
-            let result = if self.state.lock().unwrap().stateless {
-                json!({"content": [], "isError": false, "resultType": "complete"})
-            } else {
-                json!({"content": [], "isError": false})
-            };
+            let mut result = json!({"content": [{"type": "text", "text": GOOD_TEXT}], "isError": false});
+            if self.state.lock().unwrap().stateless {
+                result["resultType"] = json!("complete");
+            }
             self.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
                 .await;
         }
@@ -180,6 +182,7 @@ impl FakeUpstream {
         for line in script {
             if line == "@EXIT@" {
                 let end = self.end.lock().unwrap().take().expect("it ends once");
+                *self.bytes.lock().unwrap() = None;
                 end.send("exit status: 1".to_owned()).unwrap();
                 self.gone.notify_one();
                 continue;

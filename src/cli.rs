@@ -4,10 +4,12 @@
 //! protocol; everything a person reads goes to standard error.
 
 mod audit;
+mod bench;
 mod check;
 mod decide;
 mod demo;
 mod explain;
+mod status;
 mod wrap;
 
 use std::process::ExitCode;
@@ -44,10 +46,17 @@ enum Command {
     Wrap(wrap::Wrap),
     /// Show the gate at work: a small server, a policy, and a client that is allowed, asked and refused
     Demo(demo::Demo),
-    /// Say whether a file is a policy, and what it asks for
+    /// Say whether a file is a policy, what it asks for, and what of it it is given
+    #[command(visible_alias = "inspect")]
     Check(check::Check),
     /// Let one policy decide one call, and print the decision as JSON
     Decide(decide::Decide),
+    /// Measure how long a policy takes
+    Bench(bench::Bench),
+    /// Show what running gates have in force, and what they refused
+    Status(status::Status),
+    /// Have running gates read their configuration and policies anew
+    Reload(status::Reload),
     /// Print why a request was allowed, asked about or refused
     Explain(explain::Explain),
     /// Look after the audit log
@@ -63,6 +72,9 @@ pub(crate) fn run() -> ExitCode {
         Command::Wrap(_)
         | Command::Check(_)
         | Command::Decide(_)
+        | Command::Bench(_)
+        | Command::Status(_)
+        | Command::Reload(_)
         | Command::Explain(_)
         | Command::Audit(_) => LOG_DEFAULT,
     });
@@ -71,6 +83,9 @@ pub(crate) fn run() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Check(check) => check.run(),
         Command::Decide(decide) => decide.run(),
+        Command::Bench(bench) => bench.run(),
+        Command::Status(status) => status.run(),
+        Command::Reload(reload) => reload.run(),
         Command::Explain(explain) => explain.run(),
         Command::Audit(audit) => audit.run(),
     };

@@ -26,7 +26,7 @@ use crate::host::guards::{ChainSettings, GuardSettings};
 use crate::policy::engine::EngineSettings;
 use crate::policy::limits::PolicySettings;
 use crate::wire::scan::ScanLimits;
-use raw::{Raw, RawAsk, RawAudit, RawOnFailure, RawUpstream, RawWire};
+use raw::{Raw, RawAsk, RawAudit, RawCache, RawOnFailure, RawUpstream, RawWire};
 
 /// The longest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -36,6 +36,9 @@ const TIME_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
 /// Where records go, below the state directory, when nothing else is said.
 const AUDIT_FILE: &str = "gatewright/audit.jsonl";
+
+/// Where compiled policies are kept, below the cache directory, when nothing else is said.
+const CACHE_DIRECTORY: &str = "gatewright/compiled";
 
 /// What the command line says. Empty members say nothing.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +55,8 @@ pub struct Flags {
     pub audit: Option<String>,
     /// How the upstream is called.
     pub name: Option<String>,
+    /// Whether compiled policies are neither kept nor looked for.
+    pub no_cache: bool,
 }
 
 /// Everything that `wrap` needs beside the command.
@@ -88,9 +93,10 @@ impl Config {
             wire,
             upstream,
             audit,
+            cache,
         } = file.parse()?;
-        let tools = chain(&file, tools, "--tools", &flags.tools)?;
-        let reads = chain(&file, reads, "--reads", &flags.reads)?;
+        let tools = chain(&file, tools, ("--tools", &flags.tools), environment)?;
+        let reads = chain(&file, reads, ("--reads", &flags.reads), environment)?;
         let upstream = upstream.unwrap_or_default();
         let named = flags.name.clone().or_else(|| upstream.name.clone());
         let server = named.unwrap_or_else(|| {
@@ -109,6 +115,7 @@ impl Config {
             audit: audit_settings(&file, audit, flags.audit.as_deref(), environment)?,
             guards: GuardSettings {
                 engine: engine(&tools, &reads),
+                cache: cache_directory(&file, cache.as_ref(), flags.no_cache, environment)?,
                 tools,
                 reads,
             },
@@ -247,14 +254,14 @@ fn read_text(path: &Path, bytes_max: u64) -> Result<String, ConfigError> {
 fn chain(
     file: &Source,
     entries: Option<Vec<raw::RawPolicy>>,
-    flag: &'static str,
-    given: &[String],
+    (flag, given): (&'static str, &[String]),
+    environment: Environment<'_>,
 ) -> Result<ChainSettings, ConfigError> {
     let policies = match (given, entries) {
         ([], None) => return Ok(ChainSettings::Unset),
         ([], Some(entries)) => entries
             .into_iter()
-            .map(|entry| policy::from_file(file, entry))
+            .map(|entry| policy::from_file(file, entry, environment))
             .collect::<Result<_, _>>()?,
         (given, _) => given
             .iter()
@@ -422,19 +429,59 @@ fn sink(text: &str, resolve: impl Fn(&Path) -> PathBuf) -> Option<Sink> {
     }
 }
 
+fn cache_directory(
+    file: &Source,
+    raw: Option<&RawCache>,
+    no_cache: bool,
+    environment: Environment<'_>,
+) -> Result<Option<PathBuf>, ConfigError> {
+    match raw.map(|raw| &raw.directory) {
+        _ if no_cache => Ok(None),
+        None => Ok(default_cache_directory(environment)),
+        Some(directory) => match directory.get_ref().as_str() {
+            "" => Err(file.wrong(
+                "cache.directory",
+                directory,
+                "this names no directory; give one, or `off`",
+            )),
+            "off" => Ok(None),
+            path => Ok(Some(file.resolve(Path::new(path)))),
+        },
+    }
+}
+
+/// The directory of a user's compiled policies: `$XDG_CACHE_HOME/gatewright/compiled`, or the same under
+/// `~/.cache`; none when the environment names neither.
+#[must_use]
+pub fn default_cache_directory(environment: Environment<'_>) -> Option<PathBuf> {
+    absolute(environment, "XDG_CACHE_HOME")
+        .or_else(|| absolute(environment, "HOME").map(|home| home.join(".cache")))
+        .map(|caches| caches.join(CACHE_DIRECTORY))
+}
+
+/// The directory of the sockets of a user's gates: `$XDG_RUNTIME_DIR/gatewright`, or `~/.local/state/gatewright/run`;
+/// none when the environment names neither.
+#[must_use]
+pub fn control_directory(environment: Environment<'_>) -> Option<PathBuf> {
+    absolute(environment, "XDG_RUNTIME_DIR")
+        .map(|runtime| runtime.join("gatewright"))
+        .or_else(|| absolute(environment, "HOME").map(|home| home.join(".local/state/gatewright/run")))
+}
+
+fn absolute(environment: Environment<'_>, name: &str) -> Option<PathBuf> {
+    environment(name)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+}
+
 /// The audit file of a user: `$XDG_STATE_HOME/gatewright/audit.jsonl`, or the same under `~/.local/state`.
 ///
 /// # Errors
 ///
 /// [`ConfigError::NoStateDirectory`] when the environment names neither.
 pub fn default_audit_file(environment: Environment<'_>) -> Result<PathBuf, ConfigError> {
-    let absolute = |name: &str| {
-        environment(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+    absolute(environment, "XDG_STATE_HOME")
+        .or_else(|| absolute(environment, "HOME").map(|home| home.join(".local/state")))
         .map(|state| state.join(AUDIT_FILE))
         .ok_or(ConfigError::NoStateDirectory)
 }

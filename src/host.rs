@@ -1,5 +1,6 @@
 //! The host: wires the parts together and owns their end.
 
+pub mod control;
 pub mod guards;
 
 use std::sync::Arc;

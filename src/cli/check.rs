@@ -27,20 +27,14 @@ impl Check {
     #[expect(clippy::print_stdout, reason = "the command's answer")]
     pub(super) fn run(self) -> Result<ExitCode> {
         let settings = config::policy("check", &self.policy)?;
-        let configured = !settings.config_json.trim().is_empty();
         let engine = Engine::new(&EngineSettings::default()).map_err(GuardError::from)?;
         let policy = Policy::load(&engine, settings)?;
         let facts = policy.facts();
-        let configuration = match (facts.configurable, configured) {
-            (false, _) => "takes none",
-            (true, false) => "takes one; none was given",
-            (true, true) => "given and accepted",
-        };
         let load_ms = facts.load_time.as_secs_f64() * 1000.0;
         if self.json {
             let report = json!({
                 "policy": policy.name(), "digest": policy.digest().to_string(), "bytes": facts.component_bytes,
-                "imports": facts.imports, "exports": facts.exports, "configurable": facts.configurable,
+                "imports": facts.requests.iter().map(|request| json!({"import": request.import, "given": request.given.to_string()})).collect::<Vec<_>>(), "exports": facts.exports, "configurable": facts.configurable, "configured": facts.configured.to_string(),
                 "load_ms": load_ms, "memory": engine.allocation().as_str(), "engine": format!("wasmtime {}", Engine::version()),
             });
             println!("{report}");
@@ -52,9 +46,17 @@ impl Check {
             policy.digest()
         );
         println!("  size           {} bytes", facts.component_bytes);
-        println!("  configuration  {configuration}");
-        println!("  exports        {}", list(&facts.exports));
-        println!("  imports        {}", list(&facts.imports));
+        println!("  configuration  {}", super::shown(&facts.configured.to_string()));
+        println!("  exports        {}", list(facts.exports.iter().cloned()));
+        println!(
+            "  imports        {}",
+            list(
+                facts
+                    .requests
+                    .iter()
+                    .map(|request| format!("{} ({})", request.import, request.given))
+            )
+        );
         println!("  load time      {load_ms:.1} ms");
         println!(
             "  engine         wasmtime {}, memory {}",
@@ -65,14 +67,11 @@ impl Check {
     }
 }
 
-fn list(names: &[String]) -> String {
+fn list(names: impl Iterator<Item = String>) -> String {
+    let names: Vec<String> = names.map(|name| super::shown(&name)).collect();
     if names.is_empty() {
         "none".to_owned()
     } else {
-        names
-            .iter()
-            .map(|name| super::shown(name))
-            .collect::<Vec<_>>()
-            .join("\n                 ")
+        names.join("\n                 ")
     }
 }

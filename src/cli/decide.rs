@@ -6,17 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use gatewright::clock::{Clock as _, SystemClock};
 use gatewright::config;
-use gatewright::decision::{Decision, Fault, Seam};
+use gatewright::decision::{Decision, Fault};
 use gatewright::host::guards::GuardError;
+use gatewright::policy::cases::ContextFile;
 use gatewright::policy::engine::{Engine, EngineSettings};
 use gatewright::policy::load::Policy;
-use gatewright::seam::{Call, Context};
 use gatewright::wire::scan::{ScanLimits, scan};
-use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::Usage;
 
@@ -29,7 +26,8 @@ const EXIT_FAULT: u8 = 5;
 #[command(after_help = "\
 The context file is one JSON object with any of the members that the contract's `context` has: seam, server,
 session, transport, protocol-version, client-json, principal, claims-json, tool-json, extra-json, now-unix-ms.
-Members that end in -json hold JSON, not text: {\"seam\":\"tools\",\"claims-json\":{\"scope\":\"admin\"}}.
+Members that end in -json hold JSON, not text: {\"seam\":\"tools\",\"claims-json\":{\"scope\":\"admin\"}}. Without now-unix-ms it
+is always the same time.
 
 Exit codes: 0 allow, 3 ask, 4 deny, 5 the policy failed, 2 bad usage or no policy.")]
 pub(super) struct Decide {
@@ -45,30 +43,6 @@ pub(super) struct Decide {
     ctx: Option<PathBuf>,
 }
 
-/// The context as a file has it.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawContext {
-    seam: Option<RawSeam>,
-    server: Option<String>,
-    session: Option<String>,
-    transport: Option<String>,
-    protocol_version: Option<String>,
-    client_json: Option<Box<RawValue>>,
-    principal: Option<String>,
-    claims_json: Option<Box<RawValue>>,
-    tool_json: Option<Box<RawValue>>,
-    extra_json: Option<Box<RawValue>>,
-    now_unix_ms: Option<u64>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum RawSeam {
-    Tools,
-    Reads,
-}
-
 impl Decide {
     #[expect(clippy::print_stdout, reason = "the command's answer")]
     pub(super) fn run(self) -> Result<ExitCode> {
@@ -76,14 +50,14 @@ impl Decide {
         let context = self
             .ctx
             .as_deref()
-            .map_or_else(|| Ok(RawContext::default()), context)?;
+            .map_or_else(|| Ok(ContextFile::default()), context)?;
         let engine = Engine::new(&EngineSettings::default()).map_err(GuardError::from)?;
         let policy = Policy::load(&engine, config::policy("decide", &self.policy)?)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        let (decision, micros) = runtime.block_on(policy.decide(&call(&self.name, &args_json, &context)));
+        let (decision, micros) = runtime.block_on(policy.decide(&context.call(&self.name, &args_json)));
         let (answer, exit) = answer(decision);
         let mut report = json!({
             "policy": policy.name(), "digest": policy.digest().to_string(), "micros": micros,
@@ -97,7 +71,7 @@ impl Decide {
 }
 
 /// One JSON object, as strictly as the gate takes it from a client.
-fn arguments(given: String) -> Result<String> {
+pub(super) fn arguments(given: String) -> Result<String> {
     let text = if given == "-" {
         let mut text = String::new();
         std::io::stdin()
@@ -116,38 +90,12 @@ fn arguments(given: String) -> Result<String> {
     }
 }
 
-fn context(path: &Path) -> Result<RawContext> {
+fn context(path: &Path) -> Result<ContextFile> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Usage(format!("cannot read the context `{}`: {error}", path.display())))?;
     let context = serde_json::from_str(&text)
         .map_err(|error| Usage(format!("cannot use the context `{}`: {error}", path.display())))?;
     Ok(context)
-}
-
-fn call<'a>(name: &'a str, args_json: &'a str, context: &'a RawContext) -> Call<'a> {
-    let json =
-        |value: &'a Option<Box<RawValue>>, otherwise| value.as_deref().map_or(otherwise, RawValue::get);
-    let text = |value: &'a Option<String>, otherwise| value.as_deref().unwrap_or(otherwise);
-    Call {
-        seam: match context.seam {
-            None | Some(RawSeam::Tools) => Seam::Tools,
-            Some(RawSeam::Reads) => Seam::Reads,
-        },
-        name,
-        args_json,
-        context: Context {
-            server: text(&context.server, "upstream"),
-            session: text(&context.session, ""),
-            transport: text(&context.transport, "stdio"),
-            protocol_version: text(&context.protocol_version, ""),
-            client_json: json(&context.client_json, ""),
-            principal: context.principal.as_deref(),
-            claims_json: json(&context.claims_json, "{}"),
-            tool_json: json(&context.tool_json, ""),
-            extra_json: json(&context.extra_json, "{}"),
-            now_unix_ms: context.now_unix_ms.unwrap_or_else(|| SystemClock.now_unix_ms()),
-        },
-    }
 }
 
 fn answer(decision: Result<Decision, (Fault, String)>) -> (serde_json::Value, ExitCode) {

@@ -122,7 +122,8 @@ impl Demo {
     async fn tell(&self) -> Result<()> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (audit, records) = AuditLog::in_memory(Arc::clone(&clock));
-        let host = Host::new(guards::load(chain()?)?, Arc::new(audit), clock, self.settings())?;
+        let guards = guards::load(chain()?, Arc::clone(&clock))?.guards;
+        let host = Host::new(guards, Arc::new(audit), clock, self.settings())?;
         let (link, log) = server::start();
         let (to_gate, lines) = mpsc::channel(LINES_MAX);
         let (to_client, from_gate) = mpsc::channel(LINES_MAX);
@@ -238,6 +239,7 @@ fn chain() -> Result<GuardSettings> {
     };
     Ok(GuardSettings {
         engine: EngineSettings::default(),
+        cache: None,
         tools: ChainSettings::Policies(vec![allowlist, faulty]),
         reads: ChainSettings::Unset,
     })

@@ -1,5 +1,7 @@
 //! `gatewright wrap`: an MCP server as a child process, behind the gate.
 
+mod reloads;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,15 +14,18 @@ use gatewright::audit::{AuditLog, AuditSettings, Sink};
 use gatewright::clock::{Clock, SystemClock};
 use gatewright::config::{Config, Flags};
 use gatewright::door::stdio;
-use gatewright::host::{Host, guards};
+use gatewright::host::Host;
+use gatewright::host::guards::{self, Loaded};
 use gatewright::seam::{Guard, Guards};
 use gatewright::session::Ended;
 use gatewright::upstream::child::{self, ChildSettings};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::{EXIT_USAGE, Usage, environment};
+use reloads::Reloads;
 
 /// How long the last lines may take to be written when the session is over: a client that reads no more is gone.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(500);
@@ -35,7 +40,9 @@ Without --tools, tools run unjudged, but a server that lists a destructive tool 
 Without --reads, reads run unjudged.
 
 The server gets a minimal environment (PATH, HOME, locale, terminal) and what --env names.
-Logs go to standard error; GATEWRIGHT_LOG=debug shows more.
+Policy files are followed: a new one replaces the old one between two judgements, once it loads and passes
+its own NAME.cases.json; otherwise the old one stays. SIGHUP or `gatewright reload` reads everything anew.
+`gatewright status` shows what is in force. Logs go to standard error; GATEWRIGHT_LOG=debug shows more.
 
 Exit codes: 0 the client has gone, 2 bad usage, configuration or policy, 1 anything else.")]
 pub(super) struct Wrap {
@@ -57,6 +64,9 @@ pub(super) struct Wrap {
     /// What questions, records and policies call the server
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Compile policies anew, and keep nothing of it
+    #[arg(long)]
+    no_cache: bool,
     /// The command that starts the server
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -75,6 +85,7 @@ impl Wrap {
             env: self.env,
             audit: self.audit,
             name: self.name,
+            no_cache: self.no_cache,
         };
         let config = Config::load(&flags, Path::new(program), &environment)?;
         let child = ChildSettings {
@@ -84,17 +95,24 @@ impl Wrap {
         };
         // Everything that can be wrong with the gate is found before the server starts.
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let guards = guards::load(config.guards.clone())?;
+        let Loaded { guards, reloader } = guards::load(config.guards.clone(), Arc::clone(&clock))?;
         let audit = Arc::new(AuditLog::open(&config.audit, Arc::clone(&clock))?);
         told(&config, &guards);
         let door = stdio::open(config.host.scan.frame_bytes_max)
             .context("cannot read standard input on a thread of its own")?;
+        let reloads = Reloads {
+            flags,
+            program: PathBuf::from(program),
+            server: config.host.server.clone(),
+            clock: Arc::clone(&clock),
+            reloader,
+        };
         let host = Host::new(guards, audit, clock, config.host)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        let ended = runtime.block_on(serve(&host, door, &child))?;
+        let ended = runtime.block_on(serve(&host, door, &child, reloads))?;
         // A host call of a policy may still run on a thread of the runtime; nobody waits for it.
         runtime.shutdown_background();
         Ok(match ended {
@@ -104,13 +122,21 @@ impl Wrap {
     }
 }
 
-async fn serve(host: &Host, door: stdio::Stdio, child: &ChildSettings) -> Result<Ended> {
+async fn serve(host: &Host, door: stdio::Stdio, child: &ChildSettings, reloads: Reloads) -> Result<Ended> {
     stop_on_signals(host.shutdown())?;
+    let (tasks, stop) = (TaskTracker::new(), host.shutdown());
+    reloads.start(&tasks, &stop)?;
     let (link, running) = child::spawn(child)?;
     let ended = host.serve(door.lines, door.client, link).await;
+    stop.cancel();
     running.end().await;
-    if timeout(WRITTEN_WITHIN, door.written).await.is_err() {
-        tracing::warn!("the client did not read its last lines");
+    tasks.close();
+    let both = async {
+        let _session_is_gone = door.written.await;
+        tasks.wait().await;
+    };
+    if timeout(WRITTEN_WITHIN, both).await.is_err() {
+        tracing::warn!("the client did not read its last lines, or a policy was still being compiled");
     }
     Ok(ended?)
 }

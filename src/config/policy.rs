@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::raw::{RawGrant, RawMode, RawPolicy};
-use super::{ConfigError, Source as ConfigFile, read_text};
+use super::{ConfigError, Environment, Source as ConfigFile, read_text, variable};
 use crate::decision::Mode;
 use crate::policy::builtin::{NAMES, builtin};
 use crate::policy::limits::{Grants, Limits, PolicySettings, Source};
@@ -21,7 +21,11 @@ const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const MEMORY_BYTES_MAX: usize = 4 * 1024 * 1024 * 1024;
 
 /// A table of the file.
-pub(super) fn from_file(file: &ConfigFile, raw: RawPolicy) -> Result<PolicySettings, ConfigError> {
+pub(super) fn from_file(
+    file: &ConfigFile,
+    raw: RawPolicy,
+    environment: Environment<'_>,
+) -> Result<PolicySettings, ConfigError> {
     let (name, source) = source(raw.policy.get_ref(), |path| file.resolve(path))
         .map_err(|reason| file.wrong("policy", &raw.policy, reason))?;
     let config_json = match (&raw.config, &raw.config_file) {
@@ -47,7 +51,7 @@ pub(super) fn from_file(file: &ConfigFile, raw: RawPolicy) -> Result<PolicySetti
             Some(RawMode::Observe) => Mode::Observe,
         },
         limits: limits(file, &raw)?,
-        grants: grants(&raw.grants),
+        grants: grants(file, &raw, environment)?,
     })
 }
 
@@ -130,15 +134,27 @@ fn limits(file: &ConfigFile, raw: &RawPolicy) -> Result<Limits, ConfigError> {
     })
 }
 
-fn grants(raw: &[RawGrant]) -> Grants {
-    let mut grants = Grants::default();
-    for grant in raw {
-        match grant {
-            RawGrant::Clock => grants.clock = true,
-            RawGrant::Random => grants.random = true,
-        }
+fn grants(file: &ConfigFile, raw: &RawPolicy, environment: Environment<'_>) -> Result<Grants, ConfigError> {
+    let mut variables = Vec::new();
+    for entry in raw.env.iter().flatten() {
+        let (name, value) =
+            variable(entry.get_ref(), environment).map_err(|reason| file.wrong("env", entry, reason))?;
+        let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) else {
+            return Err(file.wrong(
+                "env",
+                entry,
+                "its value is not UTF-8, which a policy cannot be given",
+            ));
+        };
+        variables.push((name, value));
     }
-    grants
+    let granted = |wanted: RawGrant| raw.grants.contains(&wanted);
+    Ok(Grants {
+        clock: granted(RawGrant::Clock),
+        random: granted(RawGrant::Random),
+        env: variables.into_iter().collect(),
+        log: granted(RawGrant::Log),
+    })
 }
 
 /// A table of the file as the JSON that a policy gets.

@@ -14,6 +14,7 @@ pub(super) struct Raw {
     pub(super) wire: Option<RawWire>,
     pub(super) upstream: Option<RawUpstream>,
     pub(super) audit: Option<RawAudit>,
+    pub(super) cache: Option<RawCache>,
 }
 
 #[derive(Deserialize)]
@@ -30,6 +31,7 @@ pub(super) struct RawPolicy {
     pub(super) log_bytes_max: Option<Spanned<i64>>,
     #[serde(default)]
     pub(super) grants: Vec<RawGrant>,
+    pub(super) env: Option<Vec<Spanned<String>>>,
 }
 
 #[derive(Deserialize)]
@@ -39,11 +41,12 @@ pub(super) enum RawMode {
     Observe,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RawGrant {
     Clock,
     Random,
+    Log,
 }
 
 #[derive(Deserialize)]
@@ -84,4 +87,10 @@ pub(super) struct RawAudit {
 pub(super) enum RawOnFailure {
     Deny,
     Continue,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RawCache {
+    pub(super) directory: Spanned<String>,
 }

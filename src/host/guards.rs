@@ -1,11 +1,13 @@
 //! The chains of both seams, from settings to policies in force.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
 use crate::decision::Seam;
+use crate::policy::cache::Cache;
 use crate::policy::engine::{Engine, EngineError, EngineSettings};
 use crate::policy::limits::PolicySettings;
 use crate::policy::load::LoadError;
@@ -37,6 +39,8 @@ impl ChainSettings {
 pub struct GuardSettings {
     /// The engine that runs the policies.
     pub engine: EngineSettings,
+    /// The directory of compiled policies; none to compile each time.
+    pub cache: Option<PathBuf>,
     /// Guards `tools/call`.
     pub tools: ChainSettings,
     /// Guards everything else.
@@ -76,19 +80,21 @@ pub struct Loaded {
 ///
 /// The first policy that cannot be put in force, or an engine that cannot be made.
 pub fn load(settings: GuardSettings, clock: Arc<dyn Clock>) -> Result<Loaded, GuardError> {
-    let (engine, chains) = settings.parts();
     let mut guards = Guards {
         tools: Guard::Unset,
         reads: Guard::Unset,
     };
-    if chains.is_empty() {
+    if matches!(
+        (&settings.tools, &settings.reads),
+        (ChainSettings::Unset, ChainSettings::Unset)
+    ) {
         return Ok(Loaded {
             guards,
             reloader: None,
         });
     }
-    let mut reloader = Reloader::new(loader(&engine, clock)?);
-    for (seam, policies) in chains {
+    let mut reloader = Reloader::new(settings.loader(clock)?);
+    for (seam, policies) in settings.chains() {
         let guard = Guard::Chain(reloader.add(seam, policies)?);
         match seam {
             Seam::Tools => guards.tools = guard,
@@ -111,11 +117,10 @@ pub async fn replace(
     settings: GuardSettings,
     clock: Arc<dyn Clock>,
 ) -> Result<(), GuardError> {
-    let (engine, chains) = settings.parts();
     let (done, answer) = oneshot::channel();
     let order = Replace {
-        loader: loader(&engine, clock)?,
-        chains,
+        loader: settings.loader(clock)?,
+        chains: settings.chains(),
         done,
     };
     orders.send(order).await.map_err(|_closed| GuardError::Stopping)?;
@@ -123,17 +128,27 @@ pub async fn replace(
     Ok(())
 }
 
-fn loader(engine: &EngineSettings, clock: Arc<dyn Clock>) -> Result<Loader, GuardError> {
-    Ok(Loader {
-        engine: Engine::new(engine)?,
-        cache: None,
-        clock,
-    })
-}
-
 impl GuardSettings {
-    /// The engine, and the seams that have a chain.
-    fn parts(self) -> (EngineSettings, Chains) {
+    /// What loads the policies. A cache that does not work is no reason to load none.
+    ///
+    /// # Errors
+    ///
+    /// When there is no engine.
+    pub fn loader(&self, clock: Arc<dyn Clock>) -> Result<Loader, EngineError> {
+        let cache = self.cache.as_deref().and_then(|directory| {
+            Cache::open(directory)
+                .inspect_err(|error| tracing::warn!(%error, "policies are compiled anew at each start"))
+                .ok()
+        });
+        Ok(Loader {
+            engine: Engine::new(&self.engine)?,
+            cache: cache.map(Arc::new),
+            clock,
+        })
+    }
+
+    /// The seams that have a chain.
+    fn chains(self) -> Chains {
         let mut chains = Vec::new();
         for (seam, chain) in [(Seam::Tools, self.tools), (Seam::Reads, self.reads)] {
             match chain {
@@ -141,6 +156,6 @@ impl GuardSettings {
                 ChainSettings::Policies(policies) => chains.push((seam, policies)),
             }
         }
-        (self.engine, chains)
+        chains
     }
 }

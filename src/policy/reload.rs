@@ -216,6 +216,7 @@ impl Reloader {
                 seam,
                 policy: settings.name.clone(),
                 digest: policy.digest(),
+                configured: policy.facts().configured.to_string(),
                 loaded_unix_ms: self.loader.clock.now_unix_ms(),
                 failure: None,
                 reloads_ok: 0,
@@ -409,8 +410,10 @@ impl Slot {
         self.in_force = Some(generation);
         self.unfit = None;
         let (digest, loaded_unix_ms) = (self.policy.digest(), loader.clock.now_unix_ms());
+        let configured = self.policy.facts().configured.to_string();
         board.of(self.at, |status| {
             status.digest = digest;
+            status.configured = configured;
             status.loaded_unix_ms = loaded_unix_ms;
             status.failure = None;
             status.reloads_ok += 1;

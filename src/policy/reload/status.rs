@@ -14,6 +14,8 @@ pub struct PolicyStatus {
     pub policy: String,
     /// The policy in force: digest over its component and configuration.
     pub digest: Digest,
+    /// When it takes its configuration, in words.
+    pub configured: String,
     /// When it came into force, in milliseconds since 1970.
     pub loaded_unix_ms: u64,
     /// What was found since then and is not in force.

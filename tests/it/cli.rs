@@ -217,6 +217,7 @@ fn one_record(path: &Path) -> RandomId {
             mode: Mode::Observe,
             decision: Ok(Decision::Ask("really?".into())),
             micros: 12,
+            now_unix_ms: 5,
         },
         PolicyRecord {
             policy: "b.wasm".into(),
@@ -224,6 +225,7 @@ fn one_record(path: &Path) -> RandomId {
             mode: Mode::Enforce,
             decision: Err((Fault::Trap, "unreachable".into())),
             micros: 34,
+            now_unix_ms: 5,
         },
     ];
     log.append(&Record::Verdict(VerdictRecord {

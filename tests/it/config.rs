@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use expect_test::expect;
 use gatewright::audit::{OnFailure, Sink};
+use gatewright::clock::SystemClock;
 use gatewright::config::{Config, ConfigError, Flags};
 use gatewright::decision::Mode;
 use gatewright::host::guards::{self, ChainSettings};
@@ -159,6 +161,7 @@ fn flags_come_before_the_file() {
         env: vec!["A=2".into()],
         audit: Some("stderr".into()),
         name: Some("flag".into()),
+        no_cache: true,
     })
     .unwrap();
     let configs: Vec<_> = config
@@ -409,14 +412,18 @@ fn a_huge_file_and_bytes_that_are_no_text_are_refused() {
 #[test]
 fn a_policy_that_cannot_be_loaded_starts_nothing() {
     let (folder, loaded) = load_text("[[tools]]\npolicy = 'missing.wasm'\n");
-    let error = guards::load(loaded.unwrap().guards).unwrap_err().to_string();
+    let error = guards::load(loaded.unwrap().guards, Arc::new(SystemClock))
+        .unwrap_err()
+        .to_string();
     let file = folder.path().join("missing.wasm");
     assert!(
         error.contains(&format!("cannot read policy `{}`", file.display())),
         "{error}"
     );
     let (_folder, loaded) = load_text("[[tools]]\npolicy = 'builtin:allowlist'\nconfig = { alow = ['x'] }\n");
-    let error = guards::load(loaded.unwrap().guards).unwrap_err().to_string();
+    let error = guards::load(loaded.unwrap().guards, Arc::new(SystemClock))
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("refuses its configuration") && error.contains("alow"),
         "{error}"

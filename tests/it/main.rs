@@ -23,5 +23,6 @@ mod guests;
 mod plugins_carried;
 mod policies;
 mod real_clients;
+mod reload;
 mod snapshots;
 mod wire_cases;

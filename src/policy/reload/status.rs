@@ -3,7 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::decision::Seam;
+use crate::policy::text::escaped;
 use crate::vocabulary::Digest;
+
+/// What is logged of a reason, in bytes; the status has all of it.
+const REASON_BYTES_MAX: usize = 4096;
 
 /// What is in force for one place of a chain, and what could not be put in force.
 #[derive(Clone, Debug)]
@@ -63,7 +67,8 @@ impl Board {
 
     /// An order to replace everything was refused, and everything is as before.
     pub fn refuse(&self, reason: String, at_unix_ms: u64) {
-        tracing::error!("the reload is refused, everything stays as it is: {reason}");
+        let shown = escaped(reason.as_bytes(), REASON_BYTES_MAX);
+        tracing::error!("the reload is refused, everything stays as it is: {shown}");
         self.write(|status| {
             status.replaced_failed += 1;
             status.refused = Some(Failure {

@@ -1,0 +1,248 @@
+//! Reloading a running gate: by SIGHUP and by `gatewright reload`, all of the configuration or nothing.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A server that answers everything, in a language that every test machine has.
+const SERVER: &str = r#"
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        result = {"content": []}
+        if message["method"] == "initialize":
+            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+        if message["method"] == "tools/list":
+            result = {"tools": [{"name": "a", "inputSchema": {"type": "object"}}]}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"#;
+
+const ALLOW: &str =
+    "[[tools]]\npolicy = 'builtin:allow-all'\n[[reads]]\npolicy = 'builtin:allow-all'\n[audit]\nto = 'off'\n";
+
+/// A running gate and its client.
+struct Gate {
+    folder: TempDir,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Lines<BufReader<ChildStdout>>,
+    log: Lines<BufReader<ChildStderr>>,
+    next_id: u64,
+}
+
+impl Gate {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("gatewright.toml"), ALLOW).unwrap();
+        let mut child = gatewright(&folder)
+            .args(["wrap", "--no-cache", "--config"])
+            .arg(folder.path().join("gatewright.toml"))
+            .args(["--", "python3", "-c", SERVER])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut gate = Self {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(child.stdout.take().unwrap()).lines(),
+            log: BufReader::new(child.stderr.take().unwrap()).lines(),
+            child,
+            folder,
+            next_id: 1,
+        };
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+        let opened = gate.request("initialize", &params);
+        assert!(opened.get("result").is_some(), "{opened}");
+        gate.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        gate
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn request(&mut self, method: &str, params: &Value) -> Value {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        serde_json::from_str(&self.stdout.next().expect("the gate answers").unwrap()).unwrap()
+    }
+
+    /// The code of the refusal of a call, or none when it ran; and whether the list could be read.
+    fn served(&mut self) -> (Option<String>, bool) {
+        let called = self.request("tools/call", &json!({"name": "a", "arguments": {}}));
+        let listed = self.request("tools/list", &json!({}));
+        let code = &called["result"]["_meta"]["gatewright/refusal"]["code"];
+        (code.as_str().map(str::to_owned), listed.get("result").is_some())
+    }
+
+    fn configure(&self, text: &str) {
+        let new = self.path("gatewright.toml.new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.path("gatewright.toml")).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn hang_up(&self) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    }
+
+    /// The first line of the log that holds this.
+    fn logged(&mut self, part: &str) -> String {
+        loop {
+            let line = self
+                .log
+                .next()
+                .unwrap_or_else(|| panic!("the log ends before `{part}`"))
+                .unwrap();
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    fn status(&self) -> Value {
+        let output = gatewright(&self.folder)
+            .args(["status", "--json"])
+            .output()
+            .unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    }
+
+    fn end(mut self) {
+        drop(self.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+        assert_eq!(
+            0,
+            fs::read_dir(self.path("gatewright")).unwrap().count(),
+            "its socket is gone"
+        );
+    }
+}
+
+fn gatewright(folder: &TempDir) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+    command
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .env("GATEWRIGHT_LOG", "info")
+        .env_remove("GATEWRIGHT_CONFIG")
+        .env_remove("GATEWRIGHT_AUDIT");
+    command
+}
+
+/// What is refused at a reload, and what the log and the status say of it.
+#[track_caller]
+fn check_refused(text: &str, parts: &[&str]) {
+    let mut gate = Gate::start();
+    assert_eq!((None, true), gate.served());
+    gate.configure(text);
+    gate.hang_up();
+    let line = gate.logged("the reload is refused");
+    let status = gate.status();
+    let reason = status["reloads"]["refused"]["reason"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    for part in parts {
+        assert!(
+            line.contains(part) && reason.contains(part),
+            "`{part}` in {line} and in {status}"
+        );
+    }
+    assert_eq!(json!(1), status["reloads"]["failed"]);
+    assert_eq!((None, true), gate.served(), "both seams are as before");
+    gate.end();
+}
+
+#[test]
+fn a_wrong_file_changes_nothing() {
+    check_refused(
+        "[[tools]]\npolicy = 'builtin:deny-all'\npolicy = 'builtin:deny-all'\n",
+        &["gatewright.toml", "line 3", "duplicate key"],
+    );
+    check_refused(
+        &format!("{ALLOW}[ask]\ndeadline-ms = 50000\n")
+            .replace("[[reads]]", "deadline-ms = 60000\n[[reads]]"),
+        &["`deadline-ms`", "60000", "`ask.deadline-ms`", "50000"],
+    );
+}
+
+#[test]
+fn all_or_nothing() {
+    check_refused(
+        "[[tools]]\npolicy = 'builtin:deny-all'\n[[reads]]\npolicy = 'missing.wasm'\n[audit]\nto = 'off'\n",
+        &["missing.wasm", "No such file"],
+    );
+    check_refused(
+        "[[tools]]\npolicy = 'builtin:deny-all'\n[audit]\nto = 'off'\n",
+        &["restart the gate"],
+    );
+}
+
+#[test]
+fn a_good_file_comes_into_force() {
+    let mut gate = Gate::start();
+    gate.configure(&ALLOW.replacen("allow-all", "deny-all", 1));
+    gate.hang_up();
+    let _line = gate.logged("every policy was loaded anew");
+    assert_eq!((Some("denied".to_owned()), true), gate.served());
+
+    gate.configure(ALLOW);
+    let ordered = gatewright(&gate.folder).arg("reload").output().unwrap();
+    assert!(ordered.status.success(), "{ordered:?}");
+    assert_eq!((None, true), gate.served());
+
+    gate.configure("tools = 'x'");
+    let ordered = gatewright(&gate.folder).arg("reload").output().unwrap();
+    let said = String::from_utf8(ordered.stdout).unwrap();
+    assert!(
+        ordered.status.code() == Some(1) && said.contains("stays as it is"),
+        "{said}"
+    );
+    let shown = gatewright(&gate.folder).arg("status").output().unwrap();
+    let said = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(Some(1), shown.status.code(), "something is refused");
+    assert!(
+        said.contains("builtin:allow-all") && said.contains("the last reload was refused"),
+        "{said}"
+    );
+    gate.end();
+    let nobody = gatewright(&tempfile::tempdir().unwrap())
+        .arg("status")
+        .output()
+        .unwrap();
+    assert!(nobody.status.code() == Some(1), "{nobody:?}");
+}
+
+#[test]
+fn a_policy_file_is_followed() {
+    let mut gate = Gate::start();
+    let policy = gate.path("p.wat");
+    super::files::write_and_rename(&policy, &super::files::content("allow-all"));
+    gate.configure(&ALLOW.replacen("builtin:allow-all", "p.wat", 1).replacen(
+        "[[reads]]",
+        "deadline-ms = 1000\n[[reads]]",
+        1,
+    ));
+    gate.hang_up();
+    let _line = gate.logged("every policy was loaded anew");
+    assert_eq!((None, true), gate.served());
+    super::files::write_and_rename(&policy, &super::files::content("truncated"));
+    let line = gate.logged("is not put in force, the last good one stays");
+    assert!(line.contains("p.wat"), "{line}");
+    assert_eq!((None, true), gate.served());
+    super::files::write_and_rename(&policy, &super::files::content("deny-all"));
+    let _line = gate.logged("policy replaced");
+    assert_eq!((Some("denied".to_owned()), true), gate.served());
+    gate.end();
+}

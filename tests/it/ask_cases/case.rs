@@ -186,6 +186,7 @@ pub(super) struct ExpectCall {
 pub(super) struct ExpectResponse {
     pub(super) id: Value,
     pub(super) result_bytes: Option<String>,
+    pub(super) error_code: Option<i64>,
 }
 
 impl Case {

@@ -13,7 +13,7 @@ use crate::wire::era::{ClientCapabilities, Era, RequestMeta, STATELESS_REVISIONS
 use crate::wire::frame::{ClientFrame, Notification, Request, Response, read_client};
 use crate::wire::id::RequestId;
 use crate::wire::line::Line;
-use crate::wire::method::{ClientNotification, client_notification};
+use crate::wire::method::{ClientNotification, Route, client_notification, route};
 use crate::wire::shape::{self, ShapeError};
 use crate::wire::{object, refusal};
 
@@ -186,6 +186,10 @@ impl Conversation {
     fn admit(&mut self, request: &Request) -> Result<(Option<RequestMeta>, InFlight), Rejected> {
         if let Some(why) = &self.start_refused {
             return Err(Rejected::new(START_REFUSED, why.clone()));
+        }
+        let params = request.params().unwrap_or("{}");
+        if matches!(route(request.method()), Route::Lifecycle(_)) && !object::is_object(params) {
+            return Err(Rejected::new(-32602, "`params` must be an object"));
         }
         if self.in_flight.contains_key(request.id()) {
             return Err(Rejected::new(-32600, "a request with this id is still in flight"));

@@ -72,7 +72,7 @@ fn check_says_what_a_policy_is() {
         format!("{good} is a policy"),
         "exports        gatewright:policy/authorizer@1.0.0".to_owned(),
         "imports        none".to_owned(),
-        "configuration  takes none".to_owned(),
+        "configuration  takes no configuration".to_owned(),
         "load time".to_owned(),
     ] {
         assert!(stdout.contains(&part), "{part} in {stdout}");

@@ -184,7 +184,7 @@ fn flags_come_before_the_file() {
 }
 
 #[test]
-fn a_wrong_file_is_named_with_line_field_and_remedy() {
+fn a_wrong_policy_is_named_with_line_and_field() {
     check_wrong(
         "[[tools]]\npolicy = 'builtin:allowlist'\ndedline-ms = 5\n",
         &expect![[r#"
@@ -192,7 +192,7 @@ fn a_wrong_file_is_named_with_line_field_and_remedy() {
               |
             3 | dedline-ms = 5
               | ^^^^^^^^^^
-            unknown field `dedline-ms`, expected one of `policy`, `config`, `config-file`, `mode`, `deadline-ms`, `memory-bytes-max`, `table-elements-max`, `output-bytes-max`, `log-bytes-max`, `grants`"#]],
+            unknown field `dedline-ms`, expected one of `policy`, `config`, `config-file`, `mode`, `deadline-ms`, `memory-bytes-max`, `table-elements-max`, `output-bytes-max`, `log-bytes-max`, `grants`, `env`"#]],
     );
     check_wrong(
         "[[tools]]\npolicy = 'builtin:nope'\n",
@@ -245,6 +245,10 @@ fn a_wrong_file_is_named_with_line_field_and_remedy() {
             r#"cannot use `gatewright.toml`: line 3: `config`: JSON has no dates; write "2026-12-01" as a text"#
         ]],
     );
+}
+
+#[test]
+fn a_wrong_configuration_or_mode_is_named() {
     check_wrong(
         "[[tools]]\npolicy = 'a.wasm'\nconfig = { n = nan }\n",
         &expect!["cannot use `gatewright.toml`: line 3: `config`: JSON has no number NaN"],
@@ -275,7 +279,7 @@ fn a_wrong_file_is_named_with_line_field_and_remedy() {
               |
             3 | grants = ['network']
               |           ^^^^^^^^^
-            unknown variant `network`, expected `clock` or `random`"#]],
+            unknown variant `network`, expected one of `clock`, `random`, `log`"#]],
     );
     check_wrong(
         "[ask]\ndeadline-ms = 999999999999\n",
@@ -307,6 +311,10 @@ fn a_wrong_file_is_named_with_line_field_and_remedy() {
             "cannot use `gatewright.toml`: line 2: `audit.to`: this names no place for records; give a file, `stderr` or `off`"
         ],
     );
+}
+
+#[test]
+fn a_wrong_table_is_named_with_line_and_field() {
     check_wrong(
         "[audit]\non-failure = 'ignore'\n",
         &expect![[r#"

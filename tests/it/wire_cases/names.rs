@@ -200,6 +200,7 @@ named_cases! {
     methods_a_tool_named_like_a_method_2025: "methods/a tool named like a method [2025]",
     methods_a_tool_named_like_a_method_2026: "methods/a tool named like a method [2026]",
     methods_ping_under_deny_all: "methods/ping under deny-all",
+    params_ping_with_an_array: "params/ping with an array",
     methods_read_refusal_has_its_own_code_2025: "methods/read refusal has its own code [2025]",
     methods_read_refusal_has_its_own_code_2026: "methods/read refusal has its own code [2026]",
     methods_ask_on_a_call_without_a_way_to_ask_2025: "methods/ask on a call without a way to ask [2025]",

@@ -15,6 +15,8 @@ mod wrap;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use gatewright::config::default_cache_directory;
+use gatewright::policy::cache::Cache;
 use tracing_subscriber::EnvFilter;
 
 /// Bad usage, a bad configuration, or a policy that cannot be loaded.
@@ -139,4 +141,12 @@ fn shown(text: &str) -> String {
         }
     }
     shown
+}
+
+/// The user's cache of compiled policies, where there can be one.
+fn cache() -> Option<Cache> {
+    let directory = default_cache_directory(&environment)?;
+    Cache::open(&directory)
+        .inspect_err(|error| tracing::warn!(%error, "policies are compiled anew"))
+        .ok()
 }

@@ -2,20 +2,18 @@
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use gatewright::config::{self, default_cache_directory};
+use gatewright::config;
 use gatewright::decision::Decision;
 use gatewright::host::guards::GuardError;
 use gatewright::policy::bench::{self, Effort};
-use gatewright::policy::cache::Cache;
 use gatewright::policy::cases::ContextFile;
 use gatewright::policy::engine::{Engine, EngineSettings};
 use gatewright::policy::load::Policy;
 
-use super::{environment, shown};
+use super::{cache, shown};
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -46,7 +44,7 @@ impl Bench {
         let engine = Engine::new(&EngineSettings::default()).map_err(GuardError::from)?;
         let cold = Policy::load(&engine, settings.clone())?;
         println!("{}", shown(cold.name()));
-        println!("  memory              {}", engine.allocation().as_str());
+        println!("  engine              {engine}");
         println!(
             "  configuration       {}",
             shown(&cold.facts().configured.to_string())
@@ -95,13 +93,4 @@ impl Bench {
         println!("  throughput          {:.0} a second", report.per_second);
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// The user's cache, where there can be one.
-fn cache() -> Option<Arc<Cache>> {
-    let directory = default_cache_directory(&environment)?;
-    Cache::open(&directory)
-        .inspect_err(|error| tracing::warn!(%error, "loading from the cache is not measured"))
-        .ok()
-        .map(Arc::new)
 }

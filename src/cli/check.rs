@@ -35,7 +35,7 @@ impl Check {
             let report = json!({
                 "policy": policy.name(), "digest": policy.digest().to_string(), "bytes": facts.component_bytes,
                 "imports": facts.requests.iter().map(|request| json!({"import": request.import, "given": request.given.to_string()})).collect::<Vec<_>>(), "exports": facts.exports, "configurable": facts.configurable, "configured": facts.configured.to_string(),
-                "load_ms": load_ms, "memory": engine.allocation().as_str(), "engine": format!("wasmtime {}", Engine::version()),
+                "load_ms": load_ms, "engine": engine.to_string(),
             });
             println!("{report}");
             return Ok(ExitCode::SUCCESS);
@@ -58,11 +58,7 @@ impl Check {
             )
         );
         println!("  load time      {load_ms:.1} ms");
-        println!(
-            "  engine         wasmtime {}, memory {}",
-            Engine::version(),
-            engine.allocation().as_str()
-        );
+        println!("  engine         {engine}");
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -15,7 +15,7 @@ use gatewright::policy::load::Policy;
 use gatewright::wire::scan::{ScanLimits, scan};
 use serde_json::json;
 
-use super::Usage;
+use super::{Usage, cache};
 
 /// The exit codes of a decision.
 const EXIT_ASK: u8 = 3;
@@ -38,6 +38,9 @@ pub(super) struct Decide {
     name: String,
     /// The arguments: one JSON object, or `-` to read it from standard input
     args: String,
+    /// Compile the policy anew, and keep nothing of it
+    #[arg(long)]
+    no_cache: bool,
     /// What the policy is told beside the call
     #[arg(long, value_name = "FILE")]
     ctx: Option<PathBuf>,
@@ -52,7 +55,8 @@ impl Decide {
             .as_deref()
             .map_or_else(|| Ok(ContextFile::default()), context)?;
         let engine = Engine::new(&EngineSettings::default()).map_err(GuardError::from)?;
-        let policy = Policy::load(&engine, config::policy("decide", &self.policy)?)?;
+        let cache = if self.no_cache { None } else { cache() };
+        let policy = Policy::load_with(&engine, config::policy("decide", &self.policy)?, cache.as_ref())?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

@@ -158,9 +158,10 @@ fn told(status: &Value) -> String {
     let text = |value: &Value, name: &str| shown(value.get(name).and_then(Value::as_str).unwrap_or_default());
     let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64).unwrap_or_default();
     let mut words = format!(
-        "gate {}, in front of {}\n",
+        "gate {}, in front of {}\n  {}\n",
         number(status, "pid"),
-        text(status, "server")
+        text(status, "server"),
+        text(status, "engine")
     );
     for policy in status
         .get("policies")

@@ -143,6 +143,7 @@ fn status_json(server: &str, status: &Status) -> Value {
         "pid": std::process::id(),
         "version": env!("CARGO_PKG_VERSION"),
         "server": server,
+        "engine": status.engine,
         "policies": status.policies.iter().map(policy_json).collect::<Vec<_>>(),
         "reloads": {"ok": status.replaced_ok, "failed": status.replaced_failed,
             "refused": status.refused.as_ref().map(failure_json)},

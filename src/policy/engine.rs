@@ -128,6 +128,17 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+impl std::fmt::Display for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "wasmtime {}, memory {}",
+            Self::version(),
+            self.allocation.as_str()
+        )
+    }
+}
+
 impl Engine {
     /// Makes an engine and starts its ticker.
     ///

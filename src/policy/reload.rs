@@ -128,10 +128,12 @@ impl Reloader {
     /// No chain yet.
     #[must_use]
     pub fn new(loader: Loader) -> Self {
+        let board = Board::default();
+        board.write(|status| status.engine = loader.engine.to_string());
         Self {
             loader,
             seats: Vec::new(),
-            board: Board::default(),
+            board,
         }
     }
 

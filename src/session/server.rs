@@ -50,9 +50,10 @@ impl Session {
                     .answer
                     .error()
                     .and_then(|error| object::member(error, "code"));
-                self.record_outcome(&forwarded, outcome, code);
+                // The effect has happened, so the client does not wait for this record.
                 self.answer(&forwarded.id, delivered.answer.to_client(&forwarded.id))
                     .await;
+                self.record_outcome(&forwarded, outcome, code);
             }
             Err(undeliverable) => {
                 let fault = UpstreamFault::Garbage(undeliverable.to_string());

@@ -21,7 +21,10 @@ fn gatewright(arguments: &[&str]) -> Command {
         .env_remove("GATEWRIGHT_LOG")
         .env_remove("GATEWRIGHT_AUDIT")
         .env_remove("GATEWRIGHT_CONFIG")
-        .env("GATEWRIGHT_LOG", "off");
+        .env("GATEWRIGHT_LOG", "off")
+        // Nothing is kept in the folders of whoever runs the tests.
+        .env_remove("HOME")
+        .env_remove("XDG_CACHE_HOME");
     command
 }
 

@@ -44,6 +44,8 @@ pub struct Failure {
 /// What is in force, and what was refused.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
+    /// What runs the policies, in words; empty when there is none.
+    pub engine: String,
     /// Every place of every chain, the tools seam first.
     pub policies: Vec<PolicyStatus>,
     /// Why the last order to replace everything was refused; none when it was followed.

@@ -12,14 +12,17 @@
 mod support;
 
 mod ask_cases;
+mod audit;
 mod cache;
 mod chain;
+mod child;
 mod cli;
 mod config;
 mod contract;
 mod floor_plan;
 mod grants;
 mod guests;
+mod permit;
 mod plugins_carried;
 mod policies;
 mod real_clients;

@@ -23,6 +23,14 @@ pub(crate) struct PausedClock {
     start: Instant,
 }
 
+impl PausedClock {
+    pub(crate) fn now() -> Arc<dyn Clock> {
+        Arc::new(Self {
+            start: Instant::now(),
+        })
+    }
+}
+
 impl Clock for PausedClock {
     fn now_unix_ms(&self) -> u64 {
         1_796_000_000_000 + u64::try_from(self.start.elapsed().as_millis()).unwrap()
@@ -55,10 +63,27 @@ impl Harness {
         stateless: bool,
         script: Option<Vec<String>>,
     ) -> Self {
-        let clock = Arc::new(PausedClock {
-            start: Instant::now(),
-        });
-        let (audit, records) = AuditLog::in_memory(Arc::clone(&clock) as Arc<dyn Clock>);
+        let (audit, records) = AuditLog::in_memory(PausedClock::now());
+        let served = Self::serve(guards, settings, stateless, script, audit);
+        Self {
+            audit: records,
+            ..served
+        }
+    }
+
+    /// A 2025 session whose records go to this log, and not to [`Self::audit`].
+    pub(crate) fn start_recorded_by(guards: Guards, audit: AuditLog) -> Self {
+        Self::serve(guards, Settings::default(), false, None, audit)
+    }
+
+    fn serve(
+        guards: Guards,
+        settings: Settings,
+        stateless: bool,
+        script: Option<Vec<String>>,
+        audit: AuditLog,
+    ) -> Self {
+        let clock = PausedClock::now();
         let frame_bytes_max = settings.scan.frame_bytes_max;
         let host = Host::new(guards, Arc::new(audit), clock, settings).unwrap();
         let (upstream, link) = FakeUpstream::start(stateless, script);
@@ -68,7 +93,7 @@ impl Harness {
         let served = tokio::spawn(async move { host.serve(lines, client, link).await.unwrap() });
         Self {
             upstream,
-            audit: records,
+            audit: Arc::default(),
             shutdown,
             to_host: Some(to_host),
             splitter: LineSplitter::new(frame_bytes_max),

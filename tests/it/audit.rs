@@ -1,0 +1,383 @@
+//! The audit log: what a record holds, that nobody can change the log unseen, and that nothing happens
+//! without a record.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use gatewright::audit::read::{find, verify};
+use gatewright::audit::{AuditLog, AuditSettings, OnFailure, OutcomeRecord, Record, Sink};
+use gatewright::clock::SystemClock;
+use gatewright::host::Settings;
+use gatewright::seam::{Guard, Guards};
+use gatewright::vocabulary::RandomId;
+use serde_json::{Value, json};
+
+use crate::support::chains;
+use crate::support::harness::Harness;
+use crate::support::policies::Does;
+
+fn settings(path: &Path, on_failure: OnFailure) -> AuditSettings {
+    AuditSettings {
+        sink: Sink::File(path.to_owned()),
+        arguments: false,
+        on_failure,
+    }
+}
+
+fn open(path: &Path) -> AuditLog {
+    AuditLog::open(&settings(path, OnFailure::Deny), Arc::new(SystemClock)).unwrap()
+}
+
+/// A record that holds this text.
+fn append(log: &AuditLog, outcome: &str) {
+    log.append(&Record::Outcome(OutcomeRecord {
+        decision_id: RandomId::from_random([7; 16]),
+        session: "s",
+        outcome,
+        error_code: None,
+        took_ms: 1,
+    }))
+    .unwrap();
+}
+
+fn faults(text: &str) -> Vec<(u64, String)> {
+    verify(text.as_bytes()).unwrap().faults
+}
+
+#[test]
+fn whatever_is_done_to_the_lines_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let log = open(&path);
+    for at in 0..4 {
+        append(&log, &format!("outcome {at}"));
+    }
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(faults(&text).is_empty());
+    #[track_caller]
+    fn check(lines: &[&str], expected: &[(u64, &str)]) {
+        let found = faults(&lines.join("\n"));
+        assert_eq!(expected.len(), found.len(), "{found:?}");
+        for ((line, part), (at, what)) in expected.iter().zip(&found) {
+            assert!(line == at && what.contains(part), "{found:?}");
+        }
+    }
+    let changed = lines[1].replace("outcome 1", "outcome 9");
+    check(&[lines[0], &changed, lines[2], lines[3]], &[(2, "changed")]);
+    check(&[lines[0], lines[2], lines[3]], &[(2, "record 1")]);
+    check(
+        &[lines[0], lines[2], lines[1], lines[3]],
+        &[(2, "record 1"), (3, "record 3"), (4, "record 2")],
+    );
+    check(&[lines[0], lines[0], lines[1]], &[(2, "record 1")]);
+    check(&[lines[1], lines[2]], &[(1, "record 0")]);
+    check(&[lines[0], &lines[1][..40], lines[1]], &[(2, "not a record")]);
+    check(&[lines[0], "{}", lines[1]], &[(2, "not a record of a chain")]);
+    check(&[lines[0], lines[1]], &[]);
+}
+
+#[test]
+fn several_processes_may_share_a_file() {
+    const LOGS: u64 = 4;
+    const RECORDS: u64 = 250;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let long = "x".repeat(10_000);
+    std::thread::scope(|scope| {
+        for _ in 0..LOGS {
+            scope.spawn(|| {
+                let log = open(&path);
+                for _ in 0..RECORDS {
+                    append(&log, &long);
+                }
+            });
+        }
+    });
+    let report = verify(fs::read(&path).unwrap().as_slice()).unwrap();
+    assert_eq!((LOGS * RECORDS, LOGS), (report.good, report.chains));
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+}
+
+#[test]
+fn only_its_user_can_read_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/deep/audit.jsonl");
+    append(&open(&path), "ok");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((0o600, 0o700), (mode(&path), mode(path.parent().unwrap())));
+}
+
+#[test]
+fn a_log_that_cannot_be_opened_is_named() {
+    let error = AuditLog::open(
+        &settings(Path::new("/proc/none/audit.jsonl"), OnFailure::Deny),
+        Arc::new(SystemClock),
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("/proc/none/audit.jsonl") && error.contains("--audit"),
+        "{error}"
+    );
+}
+
+#[test]
+fn hostile_text_stays_one_line_of_ascii() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let log = open(&path);
+    for text in [
+        "a\nb\r\n{\"kind\":\"verdict\"}",
+        "\u{1b}[2J\u{202e}\u{200b}\0\u{7f}\u{85}\u{2028}",
+        "\"},\"hash\":\"sha256:0000\"}",
+        &"é".repeat(600_000),
+    ] {
+        append(&log, text);
+    }
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(4, text.lines().count());
+    assert!(
+        text.bytes()
+            .all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte))
+    );
+    assert!(faults(&text).is_empty());
+    let found = find(text.as_bytes(), &"07".repeat(16)).unwrap();
+    assert_eq!(4, found.len());
+    assert_eq!(0, find(text.as_bytes(), &"08".repeat(16)).unwrap().len());
+    let first: Value = serde_json::from_str(&found[0]).unwrap();
+    assert_eq!(
+        "a\nb\r\n{\"kind\":\"verdict\"}", first["outcome"],
+        "nothing is lost"
+    );
+}
+
+fn guards(does: Does<'_>) -> Guards {
+    let guard = Guard::Chain(Arc::new(chains::one(does)));
+    Guards {
+        tools: guard.clone(),
+        reads: guard,
+    }
+}
+
+const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"deploy","arguments":{"to":"staging"}}}"#;
+const READ: &str = r#"{"jsonrpc":"2.0","id":2,"method":"resources/read","params":{"uri":"file:///a"}}"#;
+
+/// A session whose every record fails.
+async fn unrecorded(does: Does<'_>, on_failure: OnFailure) -> Harness {
+    let audit = AuditLog::open(
+        &settings(Path::new("/dev/full"), on_failure),
+        Arc::new(SystemClock),
+    )
+    .unwrap();
+    let mut harness = Harness::start_recorded_by(guards(does), audit);
+    harness
+        .open("2025", "2025-11-25", &json!({"elicitation": {}}))
+        .await;
+    harness
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_recorded_does_not_happen() {
+    for does in [Does::Allow, Does::Ask("sure?"), Does::Deny("no")] {
+        let mut harness = unrecorded(does, OnFailure::Deny).await;
+        let before = harness.upstream.tape().len();
+        harness.send(CALL).await;
+        harness.send(READ).await;
+        let call = harness.take(|message| message["id"] == 1).unwrap();
+        let read = harness.take(|message| message["id"] == 2).unwrap();
+        assert_eq!(
+            json!("audit_unavailable"),
+            call["result"]["_meta"]["gatewright/refusal"]["code"],
+            "{call}"
+        );
+        assert_eq!(
+            (json!(-31403), json!("audit_unavailable")),
+            (
+                read["error"]["code"].clone(),
+                read["error"]["data"]["code"].clone()
+            )
+        );
+        assert!(
+            harness
+                .take(|message| message["method"] == "elicitation/create")
+                .is_none(),
+            "no question is put"
+        );
+        assert_eq!(before, harness.upstream.tape().len(), "the upstream saw neither");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_can_say_that_requests_run_without_records() {
+    let mut harness = unrecorded(Does::Allow, OnFailure::Continue).await;
+    harness.send(CALL).await;
+    assert_eq!(1, harness.upstream.calls().len());
+    let mut harness = unrecorded(Does::Deny("no"), OnFailure::Continue).await;
+    harness.send(CALL).await;
+    assert_eq!(0, harness.upstream.calls().len(), "a denial stays one");
+}
+
+/// Runs one call, answered by the person with `action`, and gives the records.
+async fn records(does: Does<'_>, answer: Option<Value>) -> Vec<Value> {
+    let mut harness = Harness::start(guards(does), Settings::default(), false, None);
+    harness
+        .open("2025", "2025-11-25", &json!({"elicitation": {}}))
+        .await;
+    harness.send(CALL).await;
+    if let Some(answer) = answer {
+        let question = harness
+            .take(|message| message["method"] == "elicitation/create")
+            .unwrap();
+        harness.advance(1500).await;
+        harness
+            .send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}).to_string())
+            .await;
+    }
+    harness.upstream.release().await;
+    harness.settle().await;
+    let lines = harness.audit.lock().unwrap().clone();
+    assert!(faults(&lines.join("\n")).is_empty());
+    lines
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// What every verdict and question has.
+#[track_caller]
+fn check_subject(record: &Value) {
+    for (name, expected) in [
+        ("server", "upstream"),
+        ("transport", "stdio"),
+        ("seam", "tools"),
+        ("method", "tools/call"),
+        ("name", "deploy"),
+        ("arguments", r#"{"to":"staging"}"#),
+        ("client", r#"{"name":"case","version":"1"}"#),
+    ] {
+        assert_eq!(Some(expected), record[name].as_str(), "{name} in {record}");
+    }
+    for name in [
+        "time",
+        "decision_id",
+        "session",
+        "arguments_digest",
+        "revision",
+        "chain",
+        "prev",
+        "hash",
+    ] {
+        assert!(
+            record[name].as_str().is_some_and(|text| !text.is_empty()),
+            "{name} in {record}"
+        );
+    }
+    let policy = &record["policies"][0];
+    assert!(
+        policy["digest"].is_string() && policy["micros"].is_u64() && policy["now_unix_ms"].is_u64(),
+        "{record}"
+    );
+}
+
+#[track_caller]
+fn check_members(record: &Value, expected: &Value) {
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(value, &record[name], "{name} in {record}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_allowed_call_has_a_verdict_and_an_outcome() {
+    let records = records(Does::Allow, None).await;
+    let [verdict, outcome] = records.as_slice() else {
+        panic!("{records:?}")
+    };
+    check_subject(verdict);
+    check_members(
+        verdict,
+        &json!({"kind": "verdict", "decision": "allow", "forwarded": true, "code": null}),
+    );
+    check_members(
+        &verdict["policies"][0],
+        &json!({"decision": "allow", "mode": "enforce"}),
+    );
+    check_members(
+        outcome,
+        &json!({"kind": "outcome", "outcome": "ok", "took_ms": 0, "decision_id": verdict["decision_id"]}),
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_and_a_failed_call_have_a_verdict() {
+    let denied = records(Does::Deny("not today"), None).await;
+    let [verdict] = denied.as_slice() else {
+        panic!("{denied:?}")
+    };
+    check_subject(verdict);
+    let expected = json!({"decision": "deny", "forwarded": false, "code": "denied", "detail": "not today"});
+    check_members(verdict, &expected);
+    check_members(
+        &verdict["policies"][0],
+        &json!({"decision": "deny", "reason": "not today"}),
+    );
+
+    let failed = records(Does::Trap, None).await;
+    let [verdict] = failed.as_slice() else {
+        panic!("{failed:?}")
+    };
+    check_members(
+        verdict,
+        &json!({"decision": "deny", "forwarded": false, "code": "policy_trap"}),
+    );
+    assert_eq!(json!("policy_trap"), verdict["policies"][0]["fault"]);
+    assert!(
+        verdict["policies"][0]["what"]
+            .as_str()
+            .unwrap()
+            .contains("unreachable")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ask_has_its_question_and_how_it_ended() {
+    let yes = json!({"action": "accept", "content": {"approve": true}});
+    let approved = records(Does::Ask("sure?"), Some(yes)).await;
+    let [question, verdict, outcome] = approved.as_slice() else {
+        panic!("{approved:?}")
+    };
+    check_subject(question);
+    check_subject(verdict);
+    check_members(question, &json!({"kind": "question", "prompts": ["sure?"]}));
+    let expected = json!({"kind": "verdict", "decision": "ask", "forwarded": true, "ask_outcome": "approved", "waited_ms": 1500});
+    check_members(verdict, &expected);
+    assert_eq!(question["decision_id"], verdict["decision_id"]);
+    assert_eq!(json!("ok"), outcome["outcome"]);
+
+    let declined = records(Does::Ask("sure?"), Some(json!({"action": "decline"}))).await;
+    let [_, verdict] = declined.as_slice() else {
+        panic!("{declined:?}")
+    };
+    let expected = json!({"decision": "ask", "forwarded": false, "code": "declined", "ask_outcome": "declined", "waited_ms": 1500});
+    check_members(verdict, &expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_are_recorded_only_when_that_is_wanted() {
+    for arguments in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let wanted = AuditSettings {
+            arguments,
+            ..settings(&path, OnFailure::Deny)
+        };
+        let audit = AuditLog::open(&wanted, Arc::new(SystemClock)).unwrap();
+        let mut harness = Harness::start_recorded_by(guards(Does::Allow), audit);
+        harness.open("2025", "2025-11-25", &json!({})).await;
+        harness.send(CALL).await;
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(arguments, text.contains("staging"), "{text}");
+        assert!(text.contains("arguments_digest"));
+    }
+}

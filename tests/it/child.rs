@@ -1,0 +1,162 @@
+//! An MCP server as a child process: its environment, its end, and what it may do wrong.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use gatewright::upstream::Link;
+use gatewright::upstream::child::{ChildSettings, ENDS_WITHIN, Running, spawn};
+use rustix::process::{Pid, test_kill_process};
+use tokio::time::{Instant, timeout};
+
+/// Far more than anything here takes.
+const SOON: Duration = Duration::from_secs(20);
+
+fn python(script: &str) -> ChildSettings {
+    ChildSettings {
+        program: "python3".into(),
+        arguments: vec!["-c".into(), script.into()],
+        environment: Vec::new(),
+    }
+}
+
+async fn next(link: &mut Link) -> Option<Bytes> {
+    timeout(SOON, link.incoming.recv())
+        .await
+        .expect("the child writes or ends")
+}
+
+/// The first line that the child writes.
+async fn line(link: &mut Link) -> String {
+    let mut text = String::new();
+    while !text.contains('\n') {
+        text.push_str(std::str::from_utf8(&next(link).await.expect("a line")).unwrap());
+    }
+    text.trim_end().to_owned()
+}
+
+async fn ended(link: Link) -> String {
+    timeout(SOON, link.ending)
+        .await
+        .expect("it ends")
+        .expect("it says how")
+}
+
+fn lives(pid: &str) -> bool {
+    let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+    // A process that has ended and was not reaped yet is gone.
+    let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    test_kill_process(pid).is_ok() && !state.contains(") Z ")
+}
+
+#[tokio::test]
+async fn its_environment_is_small() {
+    let script = "import json, os; print(json.dumps(dict(os.environ)), flush=True); input()";
+    let settings = ChildSettings {
+        environment: vec![
+            ("API_KEY".into(), "k3y".into()),
+            ("PATH".into(), std::env::var_os("PATH").unwrap()),
+        ],
+        ..python(script)
+    };
+    let (mut link, running) = spawn(&settings).unwrap();
+    let environment: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(&line(&mut link).await).unwrap();
+    assert_eq!("k3y", environment["API_KEY"]);
+    let allowed = [
+        "API_KEY", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ",
+        "USER",
+    ];
+    for name in environment.keys() {
+        assert!(
+            allowed.contains(&name.as_str()),
+            "{name} is none of the child's business"
+        );
+    }
+    assert!(
+        std::env::var_os("CARGO_MANIFEST_DIR").is_some(),
+        "there was something to leak"
+    );
+    running.end().await;
+}
+
+#[tokio::test]
+async fn lines_go_in_and_come_out_and_its_end_is_told() {
+    let (mut link, running) =
+        spawn(&python("print(input()[::-1], flush=True); raise SystemExit(3)")).unwrap();
+    link.outgoing.send(Bytes::from("abc\n")).await.unwrap();
+    assert_eq!("cba", line(&mut link).await);
+    assert_eq!(None, next(&mut link).await);
+    assert_eq!("exit status: 3", ended(link).await);
+    running.end().await;
+}
+
+#[tokio::test]
+async fn it_may_end_by_itself_when_its_input_does() {
+    let script = "import sys\nfor _ in sys.stdin: pass\nprint('bye', flush=True)";
+    let (mut link, running) = spawn(&python(script)).unwrap();
+    drop(std::mem::replace(
+        &mut link.outgoing,
+        tokio::sync::mpsc::channel(1).0,
+    ));
+    assert_eq!("bye", line(&mut link).await);
+    assert_eq!("exit status: 0", ended(link).await);
+    running.end().await;
+}
+
+/// Ends what will not end, and says how long that took.
+async fn end_in_time(running: Running) -> Duration {
+    let start = Instant::now();
+    running.end().await;
+    start.elapsed()
+}
+
+#[tokio::test]
+async fn one_that_will_not_end_is_killed_with_what_it_started() {
+    let script = "
+import os, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+grandchild = subprocess.Popen(['sh', '-c', 'trap \"\" TERM HUP; while :; do read x < /dev/zero; done'], stdin=subprocess.DEVNULL)
+print(os.getpid(), grandchild.pid, flush=True)
+while True: signal.pause()
+";
+    let (mut link, running) = spawn(&python(script)).unwrap();
+    let pids = line(&mut link).await;
+    let (child, grandchild) = pids.split_once(' ').unwrap();
+    assert!(lives(child) && lives(grandchild));
+    let took = end_in_time(running).await;
+    assert!(
+        took < Duration::from_secs(5),
+        "{took:?}; {ENDS_WITHIN:?} is promised"
+    );
+    assert!(!lives(child) && !lives(grandchild), "{pids}");
+    assert!(ended(link).await.contains("signal: 9"));
+}
+
+#[tokio::test]
+async fn what_a_launcher_left_behind_is_killed() {
+    let script = "
+import subprocess
+grandchild = subprocess.Popen(['sleep', '1000'])
+print(grandchild.pid, flush=True)
+";
+    let (mut link, running) = spawn(&python(script)).unwrap();
+    let grandchild = line(&mut link).await;
+    running.end().await;
+    assert!(!lives(&grandchild));
+    drop(link);
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let settings = ChildSettings {
+        program: "no-such-server".into(),
+        ..python("")
+    };
+    let error = spawn(&settings).unwrap_err().to_string();
+    assert!(
+        error.contains("`no-such-server`") && error.contains("installed"),
+        "{error}"
+    );
+    assert!(!Path::new("no-such-server").exists());
+}

@@ -117,6 +117,11 @@ pub(crate) fn host_rows() {
     if !matches!(each.facts().configured, Configured::EachCall { .. }) {
         fail(&each.facts().configured);
     }
+    // What threads cost each other by sharing an engine, as they do in the host.
+    row("fresh sandbox, unshared engine", 200, 2, SIZES[0].1, &|| {
+        let engine = Engine::new(&EngineSettings::default()).unwrap_or_else(|error| fail(&error));
+        fresh(&load(&engine, ALLOWLIST.to_vec(), &config()), 200)
+    });
     for (bytes, rounds) in SIZES {
         for threads in [1, 2] {
             row("fresh sandbox, from its image", bytes, threads, rounds, &|| {

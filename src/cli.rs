@@ -99,10 +99,14 @@ pub(crate) fn run() -> ExitCode {
 
 /// What was configured wrongly is told apart from what went wrong.
 fn exit_code(error: &anyhow::Error) -> u8 {
+    use gatewright::audit::AuditError;
     use gatewright::config::ConfigError;
     use gatewright::host::guards::GuardError;
     use gatewright::policy::load::LoadError;
-    let usage = error.is::<ConfigError>() || error.is::<GuardError>() || error.is::<LoadError>();
+    let usage = error.is::<ConfigError>()
+        || error.is::<GuardError>()
+        || error.is::<LoadError>()
+        || error.is::<AuditError>();
     if usage || error.is::<Usage>() {
         EXIT_USAGE
     } else {

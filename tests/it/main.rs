@@ -29,3 +29,4 @@ mod real_clients;
 mod reload;
 mod snapshots;
 mod wire_cases;
+mod wrap;

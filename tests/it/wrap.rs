@@ -1,0 +1,355 @@
+//! `gatewright wrap` as a client starts it: what reaches the server, what is answered when the server or the
+//! client goes away, and what is said when it cannot start.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A server that writes down what it receives, complains on its standard error, and leaves when it is
+/// told to. It never answers `hold`.
+const SERVER: &str = r#"
+import json, os, sys
+tape = open(sys.argv[1], "a", buffering=1)
+print("the server is up", file=sys.stderr, flush=True)
+for line in sys.stdin:
+    tape.write(line)
+    message = json.loads(line)
+    name = message.get("params", {}).get("name")
+    if name == "leave":
+        os._exit(7)
+    if "id" not in message or name == "hold":
+        continue
+    result = {"content": []}
+    if message["method"] == "initialize":
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+    if message["method"] == "tools/list":
+        wipe = {"name": "wipe", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": len(sys.argv) > 2}}
+        result = {"tools": [wipe]}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"#;
+
+/// How long an end may take.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+struct Gate {
+    folder: TempDir,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Lines<BufReader<ChildStdout>>,
+}
+
+fn gatewright(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+    command
+        .current_dir(folder)
+        .env_remove("GATEWRIGHT_CONFIG")
+        .env("GATEWRIGHT_AUDIT", folder.join("audit.jsonl"))
+        .env("GATEWRIGHT_LOG", "error")
+        .env("HOME", folder)
+        .env_remove("XDG_RUNTIME_DIR")
+        .env_remove("XDG_CACHE_HOME");
+    command
+}
+
+impl Gate {
+    /// With `destructive`, the server lists a tool that declares itself destructive.
+    fn start(flags: &[&str], destructive: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = gatewright(folder.path());
+        command
+            .arg("wrap")
+            .args(flags)
+            .args(["--", "python3", "-c", SERVER, "tape"]);
+        if destructive {
+            command.arg("destructive");
+        }
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut gate = Self {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(child.stdout.take().unwrap()).lines(),
+            child,
+            folder,
+        };
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+        gate.send(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}));
+        let opened = gate.next().unwrap();
+        assert!(opened.get("result").is_some(), "{opened}");
+        gate.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        gate
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn call(&mut self, id: u64, name: &str) {
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name, "arguments": {}}}));
+    }
+
+    /// The next message, or none when the gate has closed its output.
+    fn next(&mut self) -> Option<Value> {
+        Some(serde_json::from_str(&self.stdout.next()?.unwrap()).unwrap())
+    }
+
+    fn tape(&self) -> String {
+        fs::read_to_string(self.folder.path().join("tape")).unwrap()
+    }
+
+    fn stderr(&mut self) -> String {
+        let mut text = String::new();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
+        text
+    }
+
+    /// The client closes its side.
+    fn leave(&mut self) -> ExitStatus {
+        drop(self.stdin.take());
+        self.ended()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a process ends in real time")]
+    fn ended(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        while self.next().is_some() {}
+        let status = self.child.wait().unwrap();
+        assert!(start.elapsed() < ENDS_WITHIN, "{:?}", start.elapsed());
+        status
+    }
+}
+
+#[test]
+fn a_refused_call_never_reaches_the_server() {
+    let mut gate = Gate::start(
+        &[
+            "--tools",
+            r#"builtin:allowlist={"allow":["wipe"],"ask":["deploy"]}"#,
+        ],
+        false,
+    );
+    for (id, name) in [(1, "wipe"), (2, "steal"), (3, "deploy")] {
+        gate.call(id, name);
+    }
+    let answers: Vec<Value> = (0..3).map(|_| gate.next().unwrap()).collect();
+    let code = |id: u64| {
+        let answer = answers.iter().find(|answer| answer["id"] == id).unwrap();
+        answer["result"]["_meta"]["gatewright/refusal"]["code"].clone()
+    };
+    assert_eq!(
+        [Value::Null, json!("denied"), json!("cannot_ask")],
+        [code(1), code(2), code(3)]
+    );
+    let tape = gate.tape();
+    assert!(
+        tape.contains(r#""name":"wipe""#) && !tape.contains("steal") && !tape.contains("deploy"),
+        "{tape}"
+    );
+    assert!(gate.leave().success());
+    assert!(
+        gate.stderr().contains("the server is up"),
+        "its standard error is passed on"
+    );
+}
+
+#[test]
+fn the_end_of_the_server_is_told_to_every_call_that_waits() {
+    let mut gate = Gate::start(&["--tools", "builtin:allow-all"], false);
+    gate.call(1, "hold");
+    gate.call(2, "hold");
+    gate.call(3, "leave");
+    let mut ids: Vec<u64> = (0..3)
+        .map(|_| {
+            let answer = gate.next().unwrap();
+            assert_eq!(json!(-32603), answer["error"]["code"], "{answer}");
+            assert_eq!(
+                json!("upstream_exited"),
+                answer["error"]["data"]["code"],
+                "{answer}"
+            );
+            answer["id"].as_u64().unwrap()
+        })
+        .collect();
+    ids.sort_unstable();
+    assert_eq!(vec![1, 2, 3], ids);
+    gate.call(4, "wipe");
+    assert_eq!(
+        json!(-32603),
+        gate.next().unwrap()["error"]["code"],
+        "and to those that come later"
+    );
+    assert!(gate.leave().success());
+}
+
+#[test]
+fn the_end_of_the_client_ends_both() {
+    let mut gate = Gate::start(&["--tools", "builtin:allow-all"], false);
+    gate.call(1, "hold");
+    assert!(
+        gate.leave().success(),
+        "within {ENDS_WITHIN:?}, though a call runs"
+    );
+}
+
+#[test]
+fn sigterm_ends_both() {
+    let mut gate = Gate::start(&["--tools", "builtin:allow-all"], false);
+    gate.call(1, "wipe");
+    assert!(gate.next().is_some());
+    let pid = rustix::process::Pid::from_raw(i32::try_from(gate.child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(gate.ended().success(), "though the client is still there");
+}
+
+#[test]
+fn a_destructive_tool_without_a_tools_chain_is_not_served() {
+    let mut gate = Gate::start(&[], true);
+    gate.call(1, "wipe");
+    let answer = gate.next().unwrap();
+    assert_eq!(json!(-31403), answer["error"]["code"], "{answer}");
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains("--tools"),
+        "{answer}"
+    );
+    assert_eq!(Some(2), gate.leave().code());
+    assert!(!gate.tape().contains("tools/call"), "{}", gate.tape());
+    assert!(gate.stderr().contains("wipe"), "the operator reads it too");
+
+    let mut gate = Gate::start(&["--tools", "builtin:allow-all"], true);
+    gate.call(1, "wipe");
+    assert!(
+        gate.next().unwrap().get("result").is_some(),
+        "a chain that allows it serves it"
+    );
+    assert!(gate.leave().success());
+}
+
+#[test]
+fn only_named_variables_reach_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = gatewright(folder.path())
+        .args([
+            "wrap", "--env", "NAMED", "--env", "SET=a=b", "--", "sh", "-c", "env >&2",
+        ])
+        .env("NAMED", "passed")
+        .env("SECRET", "leaked")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("NAMED=passed\n") && stderr.contains("SET=a=b\n"),
+        "{stderr}"
+    );
+    assert!(
+        !stderr.contains("SECRET") && !stderr.contains("GATEWRIGHT"),
+        "{stderr}"
+    );
+}
+
+/// What cannot start says why in one place and starts no server.
+#[track_caller]
+fn check_no_start(arguments: &[&str], code: i32, parts: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("wrong.toml"),
+        "[[tools]]\npolicy = 'builtin:allowlist'\nmode = 'sometimes'\n",
+    )
+    .unwrap();
+    fs::write(folder.path().join("half.wasm"), b"\0asm\x0d\0\x01\0\x01").unwrap();
+    let started: PathBuf = folder.path().join("started");
+    let output = gatewright(folder.path())
+        .arg("wrap")
+        .args(arguments)
+        .args(["--", "touch"])
+        .arg(&started)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (Some(code), ""),
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).as_ref()
+        ),
+        "{stderr}"
+    );
+    for part in parts {
+        assert!(stderr.contains(part), "`{part}` in {stderr}");
+    }
+    assert!(!started.exists(), "the server was started: {stderr}");
+}
+
+#[test]
+fn what_is_wrong_is_found_before_the_server_starts() {
+    check_no_start(
+        &["--config", "wrong.toml"],
+        2,
+        &["wrong.toml", "line 3", "mode", "`enforce` or `observe`"],
+    );
+    check_no_start(
+        &["--config", "none.toml"],
+        2,
+        &["cannot read `none.toml`", "No such file"],
+    );
+    check_no_start(
+        &["--tools", "half.wasm"],
+        2,
+        &["half.wasm", "neither a WebAssembly component"],
+    );
+    check_no_start(
+        &["--tools", "none.wasm"],
+        2,
+        &["none.wasm", "check that the path is right"],
+    );
+    check_no_start(
+        &["--tools", "builtin:allowlist"],
+        2,
+        &["refuses its configuration"],
+    );
+    check_no_start(
+        &["--reads", "builtin:none"],
+        2,
+        &["--reads builtin:none", "there is no such policy"],
+    );
+    check_no_start(
+        &["--env", "NOT_SET_ANYWHERE"],
+        2,
+        &["--env NOT_SET_ANYWHERE", "is not set here"],
+    );
+    check_no_start(
+        &["--audit", "/proc/none/audit"],
+        2,
+        &["/proc/none/audit", "--audit"],
+    );
+    check_no_start(&["--nonsense"], 2, &["--nonsense"]);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = gatewright(folder.path())
+        .args(["wrap", "--", "no-such-server"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.code() == Some(1) && stderr.contains("`no-such-server`"),
+        "{stderr}"
+    );
+}

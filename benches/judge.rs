@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gatewright::policy::cache::Cache;
+use gatewright::policy::chain::Chain;
 use gatewright::policy::engine::{Engine, EngineSettings};
+use gatewright::policy::live::LiveChain;
 use gatewright::policy::load::Policy;
 
 use crate::measure::{fail, fresh, load, say};
@@ -44,6 +46,7 @@ fn main() {
     say("");
     loads(&engine);
     cuts(&engine);
+    swaps(&engine);
 }
 
 /// How long it takes to load the allowlist, compiled and from the cache.
@@ -95,4 +98,58 @@ fn cuts(engine: &std::sync::Arc<Engine>) {
         measure::share(&late, 0.99),
         measure::share(&late, 1.0)
     ));
+}
+
+/// What judgements take while their policy is loaded anew and swapped, against the same without.
+fn swaps(engine: &std::sync::Arc<Engine>) {
+    const CALLERS: usize = 8;
+    const SWAPS: usize = 200;
+    let policy = |does| {
+        let settings = policies::settings("swapped", policies::wat_policy(does));
+        Chain::new(vec![
+            Policy::load(engine, settings).unwrap_or_else(|error| fail(&error)),
+        ])
+    };
+    let chain = LiveChain::new(policy(policies::Does::Allow));
+    for swaps in [0, SWAPS] {
+        let over = AtomicBool::new(false);
+        let mut times: Vec<Duration> = std::thread::scope(|scope| {
+            let callers: Vec<_> = (0..CALLERS)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut turn = measure::judged(&chain);
+                        let mut times = Vec::new();
+                        while !over.load(Ordering::Relaxed) {
+                            times.push(measure::timed(&mut turn));
+                        }
+                        times
+                    })
+                })
+                .collect();
+            for swap in 0..SWAPS {
+                // Loaded either way, so that the cores are as busy.
+                let next = policy(if swap % 2 == 0 {
+                    policies::Does::Deny("no")
+                } else {
+                    policies::Does::Allow
+                });
+                if swap < swaps {
+                    chain.replace(next);
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            let times = callers.into_iter().map(|caller| caller.join());
+            times
+                .flat_map(|times| times.unwrap_or_else(|_| fail(&"a caller panicked")))
+                .collect()
+        });
+        times.sort_unstable();
+        say(&format!(
+            "{CALLERS} callers, {swaps} swaps: {} judgements, p50 {:.0} µs, p99 {:.0} µs, max {:.0} µs",
+            times.len(),
+            measure::share(&times, 0.5),
+            measure::share(&times, 0.99),
+            measure::share(&times, 1.0)
+        ));
+    }
 }

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use gatewright::decision::{Decision, Fault, Mode, Seam};
 use gatewright::policy::engine::{Engine, EngineSettings};
 use gatewright::policy::limits::{Grants, Limits, PolicySettings, Source};
+use gatewright::policy::live::LiveChain;
 use gatewright::policy::load::{Configured, Policy};
-use gatewright::seam::{Call, Context};
+use gatewright::seam::{Authorizer as _, Call, Context};
 
 use crate::{contract, plain};
 
@@ -171,6 +172,20 @@ pub(crate) fn fresh(policy: &Arc<Policy>, bytes: usize) -> Turn {
     })
 }
 
+/// A call of a chain whose policies may be swapped: any conclusion is good but a fault.
+pub(crate) fn judged(chain: &LiveChain) -> impl FnMut() {
+    let args_json = arguments(200);
+    move || {
+        let call = call(&args_json);
+        let mut judgement = chain.judge(&call);
+        match judgement.as_mut().poll(&mut Polling::from_waker(Waker::noop())) {
+            Poll::Ready(verdict) if verdict.policies.iter().all(|policy| policy.decision.is_ok()) => {}
+            Poll::Ready(verdict) => fail(&format!("{verdict:?}")),
+            Poll::Pending => fail(&"it waits"),
+        }
+    }
+}
+
 /// How long it takes until a guest that never ends is cut.
 pub(crate) fn cut(policy: &Policy) -> Duration {
     let call = call("{}");
@@ -272,7 +287,7 @@ fn reused(bytes: usize) -> Turn {
     })
 }
 
-fn timed(turn: &mut Turn) -> Duration {
+pub(crate) fn timed(turn: &mut impl FnMut()) -> Duration {
     let start = now();
     turn();
     start.elapsed()

@@ -8,10 +8,17 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::command::{cargo, output, root, run};
 
-/// Runs the benchmarks of a judgement and of a whole wrapped server.
+/// Runs the benchmarks of a judgement, of a whole wrapped server, and of other engines with the same rule.
 pub(crate) fn bench() -> Result<()> {
     run(&mut cargo(&[
         "bench", "--locked", "--bench", "judge", "--bench", "wrap",
+    ])?)?;
+    run(&mut cargo(&[
+        "run",
+        "--release",
+        "--locked",
+        "--manifest-path",
+        "benches/peers/Cargo.toml",
     ])?)
 }
 

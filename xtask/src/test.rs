@@ -22,6 +22,9 @@ struct Count {
 const STEPS: [Step; 10] = [
     ("format", |_| {
         run(&mut cargo(&["fmt", "--all", "--check"])?)?;
+        for apart in ["fuzz/Cargo.toml", "benches/peers/Cargo.toml"] {
+            run(&mut cargo(&["fmt", "--manifest-path", apart, "--check"])?)?;
+        }
         run(in_plugins(&mut cargo(&["fmt", "--all", "--check"])?)?)
     }),
     ("lints", |_| {

@@ -6,8 +6,6 @@ pub mod guards;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::AuditLog;
@@ -15,9 +13,8 @@ use crate::clock::{Clock, RandomUnavailable};
 use crate::gate::ask::AskSettings;
 use crate::gate::{Gate, GateSettings};
 use crate::seam::Guards;
-use crate::session::{Ended, Parts, Session, SessionSettings};
+use crate::session::{ClientLink, Ended, Parts, Session, SessionSettings};
 use crate::upstream::{Link, Upstream};
-use crate::wire::line::Line;
 use crate::wire::scan::ScanLimits;
 
 /// Everything about one guarded upstream that is not a part of its own.
@@ -95,25 +92,25 @@ impl Host {
     /// # Errors
     ///
     /// When the operating system gives no random bytes.
-    pub async fn serve(
-        &self,
-        lines: mpsc::Receiver<Line>,
-        client: mpsc::Sender<Bytes>,
-        link: Link,
-    ) -> Result<Ended, RandomUnavailable> {
+    pub async fn serve(&self, client: ClientLink, link: Link) -> Result<Ended, RandomUnavailable> {
+        let ClientLink {
+            incoming,
+            outgoing,
+            gone,
+        } = client;
         let (upstream, arrivals) = Upstream::connect(link, self.settings.upstream_line_bytes_max);
         let session = Session::new(Parts {
             gate: Arc::clone(&self.gate),
             audit: Arc::clone(&self.audit),
             upstream: Arc::clone(&upstream),
-            client,
+            client: outgoing,
             settings: SessionSettings {
                 scan: self.settings.scan.clone(),
                 upstream_timeout: self.settings.upstream_timeout,
             },
             shutdown: self.shutdown.clone(),
         })?;
-        let ended = session.run(lines, arrivals).await;
+        let ended = session.run(incoming, arrivals, gone).await;
         upstream.close();
         Ok(ended)
     }

@@ -69,6 +69,17 @@ pub struct Session {
     tasks: TaskTracker,
 }
 
+/// A connected client.
+#[derive(Debug)]
+pub struct ClientLink {
+    /// Yields the client's lines; ends when the client has gone and all of them were taken.
+    pub incoming: mpsc::Receiver<Line>,
+    /// Takes lines for the client.
+    pub outgoing: mpsc::Sender<Bytes>,
+    /// Cancelled when the client has gone, whether or not its lines were taken.
+    pub gone: CancellationToken,
+}
+
 /// What a session is made of.
 #[derive(Debug)]
 pub struct Parts {
@@ -117,8 +128,14 @@ impl Session {
         }))
     }
 
-    /// Runs the conversation until the client has gone or the host stops, then waits for what still runs.
-    pub async fn run(self: Arc<Self>, mut lines: mpsc::Receiver<Line>, mut arrivals: Arrivals) -> Ended {
+    /// Runs the conversation until the client has gone or the host stops, and what still runs is done or
+    /// [`DRAIN_WITHIN`] is over.
+    pub async fn run(
+        self: Arc<Self>,
+        mut lines: mpsc::Receiver<Line>,
+        mut arrivals: Arrivals,
+        gone: CancellationToken,
+    ) -> Ended {
         let from_upstream = async {
             while let Some(arrival) = arrivals.next().await {
                 self.arrived(arrival).await;
@@ -136,14 +153,23 @@ impl Session {
                 self.questions.disconnected.cancel();
             }
             self.tasks.close();
-            if timeout(DRAIN_WITHIN, self.tasks.wait()).await.is_err() {
-                tracing::warn!("calls were still running upstream when the session ended");
+            self.tasks.wait().await;
+        };
+        // An upstream that takes nothing holds up the client's lines, and must not hold up the end.
+        let late = async {
+            tokio::select! {
+                // Order does not matter: both are the beginning of the end.
+                () = gone.cancelled() => {}
+                () = self.questions.shutdown.cancelled() => {}
             }
+            let _elapsed = timeout(DRAIN_WITHIN, std::future::pending::<()>()).await;
+            tracing::warn!("calls were still running upstream when the session ended");
         };
         tokio::select! {
             // Order does not matter: the upstream's side never ends by itself.
             () = from_client => {}
             () = from_upstream => {}
+            () = late => {}
         }
         let state = self.state();
         tracing::debug!(

@@ -29,8 +29,10 @@ use gatewright::host::guards::{self, ChainSettings, GuardSettings};
 use gatewright::host::{Host, Settings};
 use gatewright::policy::engine::EngineSettings;
 use gatewright::policy::limits::{Grants, Limits, PolicySettings, Source};
+use gatewright::session::ClientLink;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::shown;
 use client::{Client, Reply};
@@ -125,8 +127,13 @@ impl Demo {
         let guards = guards::load(chain()?, Arc::clone(&clock))?.guards;
         let host = Host::new(guards, Arc::new(audit), clock, self.settings())?;
         let (link, log) = server::start();
-        let (to_gate, lines) = mpsc::channel(LINES_MAX);
-        let (to_client, from_gate) = mpsc::channel(LINES_MAX);
+        let (to_gate, incoming) = mpsc::channel(LINES_MAX);
+        let (outgoing, from_gate) = mpsc::channel(LINES_MAX);
+        let client_side = ClientLink {
+            incoming,
+            outgoing,
+            gone: CancellationToken::new(),
+        };
         println!("A client, the gate with two policies, and a server with notes.\n");
         let client = async {
             let mut client = Client::open(to_gate, from_gate).await?;
@@ -136,7 +143,7 @@ impl Demo {
             }
             anyhow::Ok(())
         };
-        let (ended, told) = tokio::join!(host.serve(lines, to_client, link), client);
+        let (ended, told) = tokio::join!(host.serve(client_side, link), client);
         ended?;
         told?;
         let received = log.lock().unwrap_or_else(PoisonError::into_inner);

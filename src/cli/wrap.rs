@@ -127,7 +127,7 @@ async fn serve(host: &Host, door: stdio::Stdio, child: &ChildSettings, reloads: 
     let (tasks, stop) = (TaskTracker::new(), host.shutdown());
     reloads.start(&tasks, &stop)?;
     let (link, running) = child::spawn(child)?;
-    let ended = host.serve(door.lines, door.client, link).await;
+    let ended = host.serve(door.client, link).await;
     stop.cancel();
     running.end().await;
     tasks.close();

@@ -1,15 +1,18 @@
 //! The stdio door: one client, one line per frame.
 //!
-//! Standard input is read by a thread of its own, because a blocking read cannot be cancelled and must
+//! Standard input is read by a thread of its own, and watched for its end by another, because a blocking read cannot be cancelled and must
 //! not hold up the process's end; standard output is written by another, in order.
 
 use std::io::{Read as _, Write as _};
 use std::thread;
 
 use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
-use crate::session::OUTGOING_LINES_MAX;
+use crate::session::{ClientLink, OUTGOING_LINES_MAX};
 use crate::wire::line::{Line, LineSplitter};
 
 /// Bytes read at once.
@@ -21,11 +24,9 @@ const INCOMING_LINES_MAX: usize = 64;
 /// Both directions of a client on stdio.
 #[derive(Debug)]
 pub struct Stdio {
-    /// The client's lines; ends when standard input does.
-    pub lines: mpsc::Receiver<Line>,
-    /// Takes lines for the client.
-    pub client: mpsc::Sender<Bytes>,
-    /// Resolves when every line that was taken has been written, after the last `client` is dropped.
+    /// The client.
+    pub client: ClientLink,
+    /// Resolves when every line that was taken has been written, after the last `outgoing` is dropped.
     pub written: oneshot::Receiver<()>,
 }
 
@@ -33,17 +34,26 @@ pub struct Stdio {
 ///
 /// # Errors
 ///
-/// When the two threads cannot be started.
+/// When the threads cannot be started.
 pub fn open(frame_bytes_max: usize) -> std::io::Result<Stdio> {
-    let (to_session, lines) = mpsc::channel(INCOMING_LINES_MAX);
-    let (client, mut outgoing) = mpsc::channel::<Bytes>(OUTGOING_LINES_MAX);
+    let (to_session, incoming) = mpsc::channel(INCOMING_LINES_MAX);
+    let (outgoing, mut lines) = mpsc::channel::<Bytes>(OUTGOING_LINES_MAX);
     let (done, written) = oneshot::channel();
+    let gone = CancellationToken::new();
+    let (hung_up, ended) = (gone.clone(), gone.clone());
+    thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+        read(frame_bytes_max, &to_session);
+        ended.cancel();
+    })?;
     thread::Builder::new()
-        .name("stdin".to_owned())
-        .spawn(move || read(frame_bytes_max, &to_session))?;
+        .name("stdin-end".to_owned())
+        .spawn(move || {
+            wait_for_hangup();
+            hung_up.cancel();
+        })?;
     thread::Builder::new().name("stdout".to_owned()).spawn(move || {
         let mut stdout = std::io::stdout().lock();
-        while let Some(line) = outgoing.blocking_recv() {
+        while let Some(line) = lines.blocking_recv() {
             if stdout.write_all(&line).and_then(|()| stdout.flush()).is_err() {
                 break;
             }
@@ -51,10 +61,26 @@ pub fn open(frame_bytes_max: usize) -> std::io::Result<Stdio> {
         let _nobody_waits = done.send(());
     })?;
     Ok(Stdio {
-        lines,
-        client,
+        client: ClientLink {
+            incoming,
+            outgoing,
+            gone,
+        },
         written,
     })
+}
+
+/// Returns when the other side of standard input is closed. The thread that reads cannot tell while the
+/// session takes no lines. A file has no other side: there this never returns.
+fn wait_for_hangup() {
+    let stdin = std::io::stdin();
+    let mut watched = [PollFd::new(&stdin, PollFlags::RDHUP)];
+    loop {
+        match poll(&mut watched, None) {
+            Err(Errno::INTR) => {}
+            Ok(_) | Err(_) => return,
+        }
+    }
 }
 
 fn read(frame_bytes_max: usize, to_session: &mpsc::Sender<Line>) {

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A server that writes down what it receives, complains on its standard error, and leaves when it is
-/// told to. It never answers `hold`.
+/// told to. It never answers `hold`, and after `hang` it does not even read.
 const SERVER: &str = r#"
-import json, os, sys
+import json, os, signal, sys
 tape = open(sys.argv[1], "a", buffering=1)
 print("the server is up", file=sys.stderr, flush=True)
 for line in sys.stdin:
@@ -22,6 +23,8 @@ for line in sys.stdin:
     name = message.get("params", {}).get("name")
     if name == "leave":
         os._exit(7)
+    if name == "hang":
+        signal.pause()
     if "id" not in message or name == "hold":
         continue
     result = {"content": []}
@@ -202,6 +205,34 @@ fn the_end_of_the_client_ends_both() {
         gate.leave().success(),
         "within {ENDS_WITHIN:?}, though a call runs"
     );
+}
+
+#[test]
+fn a_server_that_does_not_read_holds_up_no_end() {
+    let mut gate = Gate::start(&["--tools", "builtin:allow-all"], false);
+    gate.call(1, "hang");
+    // Until nothing on the way takes any more: then the gate cannot even read the client's end.
+    let stdin = gate.stdin.take().unwrap();
+    rustix::io::ioctl_fionbio(&stdin, true).unwrap();
+    let padding = "x".repeat(2000);
+    for id in 2.. {
+        let mut watched = [PollFd::new(&stdin, PollFlags::OUT)];
+        let second = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        if poll(&mut watched, Some(&second)).unwrap() == 0 {
+            break;
+        }
+        let params = json!({"name": "wipe", "arguments": {"padding": padding}});
+        let line = format!(
+            "{}\n",
+            json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+        );
+        assert_eq!(line.len(), rustix::io::write(&stdin, line.as_bytes()).unwrap());
+    }
+    gate.stdin = Some(stdin);
+    assert!(gate.leave().success());
 }
 
 #[test]

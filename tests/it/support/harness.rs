@@ -7,7 +7,7 @@ use gatewright::audit::AuditLog;
 use gatewright::clock::{Clock, RandomUnavailable, SystemClock};
 use gatewright::host::{Host, Settings};
 use gatewright::seam::Guards;
-use gatewright::session::Ended;
+use gatewright::session::{ClientLink, Ended};
 use gatewright::wire::line::{Line, LineSplitter};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -87,10 +87,15 @@ impl Harness {
         let frame_bytes_max = settings.scan.frame_bytes_max;
         let host = Host::new(guards, Arc::new(audit), clock, settings).unwrap();
         let (upstream, link) = FakeUpstream::start(stateless, script);
-        let (to_host, lines) = mpsc::channel(64);
-        let (client, from_host) = mpsc::channel(4096);
+        let (to_host, incoming) = mpsc::channel(64);
+        let (outgoing, from_host) = mpsc::channel(4096);
+        let client = ClientLink {
+            incoming,
+            outgoing,
+            gone: CancellationToken::new(),
+        };
         let shutdown = host.shutdown();
-        let served = tokio::spawn(async move { host.serve(lines, client, link).await.unwrap() });
+        let served = tokio::spawn(async move { host.serve(client, link).await.unwrap() });
         Self {
             upstream,
             audit: Arc::default(),

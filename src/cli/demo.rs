@@ -43,6 +43,9 @@ const RULES: &str = r#"{"allow":["list_notes","add_note","crash","spin"],"ask":[
 /// The second policy of the chain, which fails on purpose.
 const FAULTY: &str = include_str!("demo/faulty.wat");
 
+/// How long a policy of the demonstration may take. Long enough for a machine that is busy compiling.
+const POLICY_DEADLINE: Duration = Duration::from_millis(250);
+
 /// How long the scripted person may leave a question open; one who plays along has longer.
 const SCRIPTED_DEADLINE: Duration = Duration::from_millis(1000);
 const INTERACTIVE_DEADLINE: Duration = Duration::from_secs(50);
@@ -103,7 +106,7 @@ const SCENES: &[Scene] = &[
         reply: Reply::Silence,
     },
     Scene {
-        title: "A policy never answers: it is cut off after 50 ms, and that is a denial",
+        title: "A policy never answers: it is cut off after 250 ms, and that is a denial",
         tool: "spin",
         arguments: || json!({}),
         reply: Reply::Silence,
@@ -232,7 +235,14 @@ fn answer_of_the_person() -> Result<Reply> {
 }
 
 fn chain() -> Result<GuardSettings> {
-    let allowlist = config::policy("demo", &format!("builtin:allowlist={RULES}"))?;
+    let limits = Limits {
+        deadline: POLICY_DEADLINE,
+        ..Limits::default()
+    };
+    let allowlist = PolicySettings {
+        limits: limits.clone(),
+        ..config::policy("demo", &format!("builtin:allowlist={RULES}"))?
+    };
     let faulty = PolicySettings {
         name: "faulty.wat".to_owned(),
         source: Source::Bytes {
@@ -241,7 +251,7 @@ fn chain() -> Result<GuardSettings> {
         },
         config_json: String::new(),
         mode: Mode::Enforce,
-        limits: Limits::default(),
+        limits,
         grants: Grants::default(),
     };
     Ok(GuardSettings {

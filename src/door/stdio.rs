@@ -21,6 +21,12 @@ const READ_BYTES: usize = 64 * 1024;
 /// Lines that wait to be taken; then the client's writes wait.
 const INCOMING_LINES_MAX: usize = 64;
 
+/// What says that the other side is closed, beside what is said unasked.
+#[cfg(target_os = "linux")]
+const HANGUP: PollFlags = PollFlags::RDHUP;
+#[cfg(not(target_os = "linux"))]
+const HANGUP: PollFlags = PollFlags::empty();
+
 /// Both directions of a client on stdio.
 #[derive(Debug)]
 pub struct Stdio {
@@ -74,7 +80,7 @@ pub fn open(frame_bytes_max: usize) -> std::io::Result<Stdio> {
 /// session takes no lines. A file has no other side: there this never returns.
 fn wait_for_hangup() {
     let stdin = std::io::stdin();
-    let mut watched = [PollFd::new(&stdin, PollFlags::RDHUP)];
+    let mut watched = [PollFd::new(&stdin, HANGUP)];
     loop {
         match poll(&mut watched, None) {
             Err(Errno::INTR) => {}

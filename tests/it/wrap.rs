@@ -60,14 +60,25 @@ fn gatewright(folder: &Path) -> Command {
 }
 
 impl Gate {
-    /// With `destructive`, the server lists a tool that declares itself destructive.
-    fn start(flags: &[&str], destructive: bool) -> Self {
+    /// The policy judges tools; with `destructive`, the server lists a tool that declares itself destructive.
+    fn start(policy: Option<&str>, destructive: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        // Deadlines are real time, and a busy machine must not fail a test that is not about time.
+        let configuration = policy.map_or(String::new(), |policy| {
+            format!("[[tools]]\n{policy}\ndeadline-ms = 5000\n")
+        });
+        fs::write(folder.path().join("gatewright.toml"), configuration).unwrap();
         let mut command = gatewright(folder.path());
-        command
-            .arg("wrap")
-            .args(flags)
-            .args(["--", "python3", "-c", SERVER, "tape"]);
+        command.args([
+            "wrap",
+            "--config",
+            "gatewright.toml",
+            "--",
+            "python3",
+            "-c",
+            SERVER,
+            "tape",
+        ]);
         if destructive {
             command.arg("destructive");
         }
@@ -137,13 +148,8 @@ impl Gate {
 
 #[test]
 fn a_refused_call_never_reaches_the_server() {
-    let mut gate = Gate::start(
-        &[
-            "--tools",
-            r#"builtin:allowlist={"allow":["wipe"],"ask":["deploy"]}"#,
-        ],
-        false,
-    );
+    let policy = "policy = 'builtin:allowlist'\nconfig = { allow = ['wipe'], ask = ['deploy'] }";
+    let mut gate = Gate::start(Some(policy), false);
     for (id, name) in [(1, "wipe"), (2, "steal"), (3, "deploy")] {
         gate.call(id, name);
     }
@@ -170,7 +176,7 @@ fn a_refused_call_never_reaches_the_server() {
 
 #[test]
 fn the_end_of_the_server_is_told_to_every_call_that_waits() {
-    let mut gate = Gate::start(&["--tools", "builtin:allow-all"], false);
+    let mut gate = Gate::start(Some("policy = 'builtin:allow-all'"), false);
     gate.call(1, "hold");
     gate.call(2, "hold");
     gate.call(3, "leave");
@@ -199,7 +205,7 @@ fn the_end_of_the_server_is_told_to_every_call_that_waits() {
 
 #[test]
 fn the_end_of_the_client_ends_both() {
-    let mut gate = Gate::start(&["--tools", "builtin:allow-all"], false);
+    let mut gate = Gate::start(Some("policy = 'builtin:allow-all'"), false);
     gate.call(1, "hold");
     assert!(
         gate.leave().success(),
@@ -209,7 +215,7 @@ fn the_end_of_the_client_ends_both() {
 
 #[test]
 fn a_server_that_does_not_read_holds_up_no_end() {
-    let mut gate = Gate::start(&["--tools", "builtin:allow-all"], false);
+    let mut gate = Gate::start(Some("policy = 'builtin:allow-all'"), false);
     gate.call(1, "hang");
     // Until nothing on the way takes any more: then the gate cannot even read the client's end.
     let stdin = gate.stdin.take().unwrap();
@@ -237,7 +243,7 @@ fn a_server_that_does_not_read_holds_up_no_end() {
 
 #[test]
 fn sigterm_ends_both() {
-    let mut gate = Gate::start(&["--tools", "builtin:allow-all"], false);
+    let mut gate = Gate::start(Some("policy = 'builtin:allow-all'"), false);
     gate.call(1, "wipe");
     assert!(gate.next().is_some());
     let pid = rustix::process::Pid::from_raw(i32::try_from(gate.child.id()).unwrap()).unwrap();
@@ -247,7 +253,7 @@ fn sigterm_ends_both() {
 
 #[test]
 fn a_destructive_tool_without_a_tools_chain_is_not_served() {
-    let mut gate = Gate::start(&[], true);
+    let mut gate = Gate::start(None, true);
     gate.call(1, "wipe");
     let answer = gate.next().unwrap();
     assert_eq!(json!(-31403), answer["error"]["code"], "{answer}");
@@ -259,7 +265,7 @@ fn a_destructive_tool_without_a_tools_chain_is_not_served() {
     assert!(!gate.tape().contains("tools/call"), "{}", gate.tape());
     assert!(gate.stderr().contains("wipe"), "the operator reads it too");
 
-    let mut gate = Gate::start(&["--tools", "builtin:allow-all"], true);
+    let mut gate = Gate::start(Some("policy = 'builtin:allow-all'"), true);
     gate.call(1, "wipe");
     assert!(
         gate.next().unwrap().get("result").is_some(),

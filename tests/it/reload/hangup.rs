@@ -22,8 +22,7 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 "#;
 
-const ALLOW: &str =
-    "[[tools]]\npolicy = 'builtin:allow-all'\n[[reads]]\npolicy = 'builtin:allow-all'\n[audit]\nto = 'off'\n";
+const ALLOW: &str = "[[tools]]\npolicy = 'builtin:allow-all'\ndeadline-ms = 5000\n[[reads]]\npolicy = 'builtin:allow-all'\ndeadline-ms = 5000\n[audit]\nto = 'off'\n";
 
 /// A running gate and its client.
 struct Gate {
@@ -171,8 +170,11 @@ fn a_wrong_file_changes_nothing() {
         &["gatewright.toml", "line 3", "duplicate key"],
     );
     check_refused(
-        &format!("{ALLOW}[ask]\ndeadline-ms = 50000\n")
-            .replace("[[reads]]", "deadline-ms = 60000\n[[reads]]"),
+        &format!("{ALLOW}[ask]\ndeadline-ms = 50000\n").replacen(
+            "deadline-ms = 5000",
+            "deadline-ms = 60000",
+            1,
+        ),
         &["`deadline-ms`", "60000", "`ask.deadline-ms`", "50000"],
     );
 }
@@ -229,11 +231,7 @@ fn a_policy_file_is_followed() {
     let mut gate = Gate::start();
     let policy = gate.path("p.wat");
     super::files::write_and_rename(&policy, &super::files::content("allow-all"));
-    gate.configure(&ALLOW.replacen("builtin:allow-all", "p.wat", 1).replacen(
-        "[[reads]]",
-        "deadline-ms = 1000\n[[reads]]",
-        1,
-    ));
+    gate.configure(&ALLOW.replacen("builtin:allow-all", "p.wat", 1));
     gate.hang_up();
     let _line = gate.logged("every policy was loaded anew");
     assert_eq!((None, true), gate.served());

@@ -274,6 +274,7 @@ impl Reloader {
             order: None,
         };
         loop {
+            let looked = Instant::now();
             let Ok((done, next)) = tokio::task::spawn_blocking(move || work.look()).await else {
                 return tracing::error!(
                     "following the policy files has failed; the policies stay as they are"
@@ -289,7 +290,8 @@ impl Reloader {
                 biased;
                 () = stop.cancelled() => return,
                 Some(order) = orders.recv() => work.order = Some(order),
-                () = work.watch.heard(), if next == Next::Later => {}
+                // A folder in which much happens is still looked at no more often than this.
+                () = heard(&work.watch, looked + QUIET), if next == Next::Later => {}
                 () = elapsed(wait) => {}
             }
         }
@@ -312,6 +314,12 @@ impl Work {
         let next = self.reloader.check();
         (self, next)
     }
+}
+
+/// Resolves when something was heard of, and not before `earliest`.
+async fn heard(watch: &Watch, earliest: Instant) {
+    watch.heard().await;
+    let _elapsed = tokio::time::timeout_at(earliest, std::future::pending::<()>()).await;
 }
 
 /// A span of time in which nothing else is waited for.

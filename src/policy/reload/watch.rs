@@ -1,13 +1,15 @@
 //! Hearing of changes in folders.
 //!
-//! What is heard is only that something happened: kinds of events differ between systems and are not
-//! looked at. What is not heard is found by looking every few seconds.
+//! What is heard is only that something may have changed: kinds of events differ between systems, so all
+//! count but those of reading, which looking at a file makes itself. What is not heard is found by looking
+//! every few seconds.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 
 /// Watches the folders of files.
@@ -24,7 +26,11 @@ impl Watch {
     pub fn new() -> Self {
         let heard = Arc::new(Notify::new());
         let tell = Arc::clone(&heard);
-        let watcher = notify::recommended_watcher(move |_event| tell.notify_one());
+        let watcher = notify::recommended_watcher(move |event| {
+            if matters(&event) {
+                tell.notify_one();
+            }
+        });
         if let Err(error) = &watcher {
             tracing::warn!(%error, "folders cannot be watched; policy files are looked at every few seconds only");
         }
@@ -63,6 +69,22 @@ impl Default for Watch {
     }
 }
 
+/// Whether a file may be another one after this.
+fn matters(event: &notify::Result<Event>) -> bool {
+    match event.as_ref().map(|event| event.kind) {
+        Ok(EventKind::Access(AccessKind::Close(AccessMode::Write))) => true,
+        Ok(EventKind::Access(_)) => false,
+        Ok(
+            EventKind::Any
+            | EventKind::Create(_)
+            | EventKind::Modify(_)
+            | EventKind::Remove(_)
+            | EventKind::Other,
+        )
+        | Err(_) => true,
+    }
+}
+
 fn folder(file: &Path) -> Option<PathBuf> {
     let parent = file.parent()?;
     Some(if parent.as_os_str().is_empty() {
@@ -70,4 +92,29 @@ fn folder(file: &Path) -> Option<PathBuf> {
     } else {
         parent.to_owned()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{CreateKind, ModifyKind, RemoveKind};
+
+    use super::*;
+
+    #[test]
+    fn reading_is_not_heard_of() {
+        #[track_caller]
+        fn check(kind: EventKind, expected: bool) {
+            assert_eq!(expected, matters(&Ok(Event::new(kind))), "{kind:?}");
+        }
+        check(EventKind::Access(AccessKind::Open(AccessMode::Any)), false);
+        check(EventKind::Access(AccessKind::Read), false);
+        check(EventKind::Access(AccessKind::Close(AccessMode::Read)), false);
+        check(EventKind::Access(AccessKind::Close(AccessMode::Write)), true);
+        check(EventKind::Modify(ModifyKind::Any), true);
+        check(EventKind::Create(CreateKind::File), true);
+        check(EventKind::Remove(RemoveKind::Folder), true);
+        check(EventKind::Any, true);
+        check(EventKind::Other, true);
+        assert!(matters(&Err(notify::Error::generic("lost events"))));
+    }
 }

@@ -33,21 +33,27 @@ pub(crate) fn fuzz(seconds: &str) -> Result<()> {
     output(&mut cargo_fuzz(&root, &["--version"])).context(
         "fuzzing needs a nightly toolchain (`rustup toolchain install nightly`) and `cargo install cargo-fuzz`",
     )?;
+    corpus()?;
+    let (time, dictionary) = (format!("-max_total_time={seconds}"), "-dict=fuzz/json.dict");
+    for target in targets {
+        run(&mut cargo_fuzz(&root, &["run", &target, "--", &time, dictionary]))?;
+    }
+    Ok(())
+}
+
+/// Writes the first inputs, and shows that what must hold for every frame holds for these.
+pub(crate) fn corpus() -> Result<()> {
     let corpus = [
         "run",
         "--quiet",
+        "--locked",
         "--manifest-path",
         "fuzz/Cargo.toml",
         "--no-default-features",
         "--bin",
         "corpus",
     ];
-    run(&mut cargo(&corpus)?)?;
-    let (time, dictionary) = (format!("-max_total_time={seconds}"), "-dict=fuzz/json.dict");
-    for target in targets {
-        run(&mut cargo_fuzz(&root, &["run", &target, "--", &time, dictionary]))?;
-    }
-    Ok(())
+    run(&mut cargo(&corpus)?)
 }
 
 /// The names of the files in `fuzz/fuzz_targets`. `cargo fuzz list` would name other programs too.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::command::{cargo, root, run, shown};
-use crate::{docs, peers, plugins};
+use crate::{bench, docs, peers, plugins};
 
 /// A step: its name, and what it does. Steps that run tests count them.
 type Step = (&'static str, fn(&mut Count) -> Result<()>);
@@ -19,7 +19,7 @@ struct Count {
     failed: u64,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("format", |_| {
         run(&mut cargo(&["fmt", "--all", "--check"])?)?;
         for apart in ["fuzz/Cargo.toml", "benches/peers/Cargo.toml"] {
@@ -62,6 +62,7 @@ const STEPS: [Step; 10] = [
     ("rules of the policies", |count| {
         count.run_tests(in_plugins(&mut cargo(&["test", "--locked", "--workspace"])?)?)
     }),
+    ("inputs of the fuzz targets", |_| bench::corpus()),
     ("peers", |_| peers::install()),
     // Benches are linted above and not run: cargo would take them for tests.
     ("tests", |count| {

@@ -1,4 +1,5 @@
-//! Writes the frames of the shared cases as the first inputs of the fuzz targets.
+//! Writes the frames of the shared cases as the first inputs of the fuzz targets, and shows that what must
+//! hold for every frame holds for these.
 
 use std::path::Path;
 use std::{fs, io};
@@ -30,9 +31,16 @@ fn main() -> io::Result<()> {
             frames.push(bytes.map_err(io::Error::other)?);
         }
         let lines: Vec<String> = texts(&case["upstream"]["stdio_lines"]);
-        let lines = lines
+        let lines: Vec<Vec<u8>> = lines
             .into_iter()
-            .map(|line| line.replace("@ID@", "7").into_bytes());
+            .map(|line| line.replace("@ID@", "7").into_bytes())
+            .collect();
+        lines
+            .iter()
+            .for_each(|line| gatewright_fuzz::upstream_frame(line));
+        frames
+            .iter()
+            .for_each(|frame| gatewright_fuzz::client_frame(frame));
         written += write(&here.join("corpus/frame"), number, frames)?;
         written += write(&here.join("corpus/upstream_frame"), number, lines)?;
     }

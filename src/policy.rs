@@ -24,3 +24,4 @@ mod judge;
 mod sandbox;
 mod shape;
 mod text;
+mod ticker;

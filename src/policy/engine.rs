@@ -1,7 +1,6 @@
 //! The engine: one compiler and one instance allocator for every policy, and the clock tick that
 //! ends a guest which runs past its deadline.
 
-use std::convert::Infallible;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -11,12 +10,10 @@ use tokio::sync::Semaphore;
 use wasmtime::{Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
 
 use super::sandbox::State;
+use super::ticker::{Ticker, Ticking};
 
 /// The engine does not tell its version, so a test compares this with the lock file.
 const VERSION: &str = "48.0.8";
-
-/// How often the epoch advances. A deadline is met to within one tick.
-const TICK: Duration = Duration::from_millis(1);
 
 /// Stack of one guest, in bytes.
 const GUEST_STACK_BYTES_MAX: usize = 512 * 1024;
@@ -116,7 +113,7 @@ pub struct Engine {
     /// the runtime from start to end, so their number is bounded by it.
     waiting: Semaphore,
     undertaker: Undertaker,
-    _ticker: Ticker,
+    ticker: Ticker,
 }
 
 impl std::fmt::Debug for Engine {
@@ -165,7 +162,7 @@ impl Engine {
             settings: settings.clone(),
             waiting: Semaphore::new(waiting),
             undertaker,
-            _ticker: ticker,
+            ticker,
         }))
     }
 
@@ -201,6 +198,11 @@ impl Engine {
     /// a failing guest may have used takes longer than a deadline may be missed by.
     pub(super) fn retire(&self, store: Store<State>) {
         self.undertaker.take(store);
+    }
+
+    /// Lets the epoch advance: without it no deadline holds.
+    pub(super) fn ticking(&self) -> Ticking {
+        self.ticker.ticking()
     }
 
     /// The number of ticks after which `span` has certainly passed.
@@ -271,56 +273,6 @@ fn pooled(settings: &EngineSettings) -> Result<(wasmtime::Engine, Allocation), w
         Allocation::Pooling
     };
     wasmtime::Engine::new(&config).map(|engine| (engine, allocation))
-}
-
-/// The thread that advances the epoch.
-struct Ticker {
-    /// Nothing is ever sent; the thread ends when this is gone.
-    stop: Option<mpsc::Sender<Infallible>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Ticker {
-    fn start(engine: wasmtime::Engine) -> Result<Self, EngineError> {
-        let (stop, stopped) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name("gatewright-ticker".to_owned())
-            .spawn(move || tick(&engine, &stopped))
-            .map_err(|source| EngineError::Thread {
-                purpose: "enforces deadlines",
-                source,
-            })?;
-        Ok(Self {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Ticker {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            tracing::error!("the thread that enforces deadlines has panicked");
-        }
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "deadlines of guests are real time, whatever a test does to tokio's clock"
-)]
-fn tick(engine: &wasmtime::Engine, stopped: &mpsc::Receiver<Infallible>) {
-    let start = std::time::Instant::now();
-    let mut ticks = 0;
-    while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(TICK) {
-        // Each wait is a little too long. Counting from the start keeps that from adding up.
-        let due = start.elapsed().as_millis() / TICK.as_millis();
-        while ticks < due {
-            engine.increment_epoch();
-            ticks += 1;
-        }
-    }
 }
 
 /// The thread that takes down the sandboxes of failed judgements.

@@ -146,7 +146,13 @@ impl Guest {
             Some(_) => Phase::Configuring,
             None => Phase::Judging,
         };
-        let state = State::new(&self.setup.limits, phase, &self.setup.grants, now_unix_ms);
+        let state = State::new(
+            &self.setup.limits,
+            phase,
+            &self.setup.grants,
+            now_unix_ms,
+            self.engine.ticking(),
+        );
         let mut store = Store::new(self.engine.wasm(), state);
         store.limiter(|state| &mut state.limiter);
         arm(&mut store, deadline);

@@ -17,6 +17,7 @@ use wasmtime_wasi::{
 
 use super::engine::{CORE_INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
 use super::limits::{Grants, Limits};
+use super::ticker::Ticking;
 
 /// What a guest may write to an output stream at once, in bytes.
 pub(super) const WRITE_BYTES_MAX: usize = 64 * 1024;
@@ -51,6 +52,8 @@ pub(super) struct State {
     surroundings: Surroundings,
     /// Made when the guest first touches WASI: most never do.
     wasi: Option<Wasi>,
+    /// A guest that runs has a deadline.
+    _ticking: Ticking,
 }
 
 /// What there is to see through WASI.
@@ -66,7 +69,13 @@ struct Wasi {
 }
 
 impl State {
-    pub(super) fn new(limits: &Limits, phase: Phase, grants: &Arc<Grants>, now_unix_ms: u64) -> Self {
+    pub(super) fn new(
+        limits: &Limits,
+        phase: Phase,
+        grants: &Arc<Grants>,
+        now_unix_ms: u64,
+        ticking: Ticking,
+    ) -> Self {
         let log_bytes_max = if grants.log { limits.log_bytes_max } else { 0 };
         let log = match phase {
             Phase::Configuring => Log::new(0),
@@ -82,6 +91,7 @@ impl State {
                 now_unix_ms,
             },
             wasi: None,
+            _ticking: ticking,
         }
     }
 

@@ -237,7 +237,7 @@ impl Gate {
         if let Presented::Answered(answer, _) = &presented
             && let Some(code) = answer.refusal()
         {
-            return case.refuse_answer(AskOutcome::Answered(*answer), code, 0);
+            return case.refuse_answer(AskOutcome::Answered(*answer), code);
         }
         let verdict = self.judge(&attempt, caller).await;
         let prompts = match &verdict.conclusion {
@@ -402,7 +402,7 @@ impl Gate {
         let deadline = case.attempt.arrived + self.asks.deadline;
         let turn = match parked.turn(deadline, withdrawn).await {
             Ok(turn) => turn,
-            Err(outcome) => return case.ended_without_answer(outcome, 0),
+            Err(outcome) => return case.ended_without_answer(verdict, outcome, 0),
         };
         let Ok(question_id) = self.random_id() else {
             return case.refuse(verdict, Code::CannotAsk, Code::CannotAsk.fixed_detail(), None);
@@ -418,11 +418,11 @@ impl Gate {
         match outcome {
             AskOutcome::Answered(Answer::Approved) => self.approved(case, verdict, waited_ms).await,
             AskOutcome::Answered(Answer::Declined | Answer::Cancelled | Answer::NotApproved) => {
-                case.ended_without_answer(outcome, waited_ms)
+                case.ended_without_answer(verdict, outcome, waited_ms)
             }
             AskOutcome::Timeout | AskOutcome::Withdrawn | AskOutcome::Disconnected | AskOutcome::Shutdown => {
                 desk.send(record::withdrawal(question_id)).await;
-                case.ended_without_answer(outcome, waited_ms)
+                case.ended_without_answer(verdict, outcome, waited_ms)
             }
         }
     }

@@ -65,11 +65,13 @@ fn checked(line: &str, ends: &mut HashMap<String, (u64, String)>) -> Result<(), 
         return Err("the record was changed after it was written".to_owned());
     }
     let expected = end.map_or((0, Digest::of(b"").to_string()), |(seq, hash)| (seq + 1, hash));
-    if (seq, prev) == expected {
-        Ok(())
-    } else {
-        Err(format!("record {} of its chain should stand here", expected.0))
+    if seq != expected.0 {
+        return Err(format!("record {} of its chain should stand here", expected.0));
     }
+    if prev != expected.1 {
+        return Err("the record before it in its chain is not the one that was written".to_owned());
+    }
+    Ok(())
 }
 
 /// The lines of one decision as they were written, in their order. Lines are ASCII, so a terminal can show them.

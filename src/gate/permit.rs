@@ -162,7 +162,7 @@ impl Relay {
 
     /// The client's answer to a request that this host relayed from the upstream under `upstream_id_raw`.
     #[must_use]
-    pub fn response(response: &Response, upstream_id_raw: &str) -> Self {
+    pub(crate) fn response(response: &Response, upstream_id_raw: &str) -> Self {
         Self {
             line: response.to_upstream(upstream_id_raw),
         }

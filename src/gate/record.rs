@@ -100,12 +100,39 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Refuses for a person's answer that came with a sealed state.
-    pub(super) fn refuse_answer(&self, outcome: AskOutcome, code: Code, waited_ms: u64) -> Passed {
+    /// Refuses for a person's answer that came with a sealed state. No policy runs for it.
+    pub(super) fn refuse_answer(&self, outcome: AskOutcome, code: Code) -> Passed {
+        self.refuse_asked(&[], Digest::of(b""), outcome, code, 0)
+    }
+
+    /// Refuses, or for a call that was taken back stays silent, when a parked call ended without an approval.
+    pub(super) fn ended_without_answer(
+        &self,
+        asked: &Verdict,
+        outcome: AskOutcome,
+        waited_ms: u64,
+    ) -> Passed {
+        let code = outcome.refusal().unwrap_or(Code::NotApproved);
+        let refused = self.refuse_asked(&asked.policies, asked.revision, outcome, code, waited_ms);
+        if outcome == AskOutcome::Withdrawn {
+            Passed::Withdrawn
+        } else {
+            refused
+        }
+    }
+
+    fn refuse_asked(
+        &self,
+        policies: &[PolicyRecord],
+        revision: Digest,
+        outcome: AskOutcome,
+        code: Code,
+        waited_ms: u64,
+    ) -> Passed {
         let detail = code.fixed_detail();
         let written = self.write(Finding {
-            policies: &[],
-            revision: Digest::of(b""),
+            policies,
+            revision,
             decision: "ask",
             code: code.as_str(),
             detail,
@@ -119,17 +146,6 @@ impl<'a> Case<'a> {
         match written {
             Ok(()) => Passed::Refused(self.refused(true, code, detail)),
             Err(refused) => Passed::Refused(refused),
-        }
-    }
-
-    /// Refuses, or for a call that was taken back stays silent, when a parked call ended without an approval.
-    pub(super) fn ended_without_answer(&self, outcome: AskOutcome, waited_ms: u64) -> Passed {
-        let code = outcome.refusal().unwrap_or(Code::NotApproved);
-        let refused = self.refuse_answer(outcome, code, waited_ms);
-        if outcome == AskOutcome::Withdrawn {
-            Passed::Withdrawn
-        } else {
-            refused
         }
     }
 

@@ -137,9 +137,10 @@ impl Request {
         self.envelope.text()
     }
 
-    /// The same request with one member of `params` set or removed.
+    /// The same request with one member of `params` set or removed. Not public: `value` is raw, and what
+    /// came of text from elsewhere would pass for what was read.
     #[must_use]
-    pub fn with_param(&self, name: &str, value: Option<&str>) -> Self {
+    pub(crate) fn with_param(&self, name: &str, value: Option<&str>) -> Self {
         let envelope = self.envelope.with_param(name, value);
         Self {
             envelope,
@@ -175,9 +176,9 @@ impl Notification {
         self.envelope.slice(self.envelope.params.as_ref())
     }
 
-    /// The same notification with one member of `params` set or removed.
+    /// The same notification with one member of `params` set or removed; raw, as in a request.
     #[must_use]
-    pub fn with_param(&self, name: &str, value: Option<&str>) -> Self {
+    pub(crate) fn with_param(&self, name: &str, value: Option<&str>) -> Self {
         Self {
             envelope: self.envelope.with_param(name, value),
             method: self.method.clone(),

@@ -26,6 +26,7 @@ mod permit;
 mod plugins_carried;
 mod policies;
 mod real_clients;
+mod records;
 mod reload;
 mod snapshots;
 mod wire_cases;

@@ -1,5 +1,6 @@
 //! A host between a client and a fake upstream, all in memory and under paused time.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -21,12 +22,23 @@ use super::upstream::FakeUpstream;
 #[derive(Debug)]
 pub(crate) struct PausedClock {
     start: Instant,
+    /// Counts what was drawn, in the place of chance.
+    drawn: Option<AtomicU64>,
 }
 
 impl PausedClock {
     pub(crate) fn now() -> Arc<dyn Clock> {
         Arc::new(Self {
             start: Instant::now(),
+            drawn: None,
+        })
+    }
+
+    /// As [`Self::now`], and the ids are 1, 2, 3: a test can name them.
+    pub(crate) fn counting() -> Arc<dyn Clock> {
+        Arc::new(Self {
+            start: Instant::now(),
+            drawn: Some(AtomicU64::new(0)),
         })
     }
 }
@@ -37,7 +49,15 @@ impl Clock for PausedClock {
     }
 
     fn random(&self, bytes: &mut [u8]) -> Result<(), RandomUnavailable> {
-        SystemClock.random(bytes)
+        let Some(drawn) = &self.drawn else {
+            return SystemClock.random(bytes);
+        };
+        let number = drawn.fetch_add(1, Ordering::SeqCst) + 1;
+        bytes.fill(0);
+        for (byte, digit) in bytes.iter_mut().rev().zip(number.to_le_bytes()) {
+            *byte = digit;
+        }
+        Ok(())
     }
 }
 
@@ -63,8 +83,19 @@ impl Harness {
         stateless: bool,
         script: Option<Vec<String>>,
     ) -> Self {
-        let (audit, records) = AuditLog::in_memory(PausedClock::now());
-        let served = Self::serve(guards, settings, stateless, script, audit);
+        Self::start_at(PausedClock::now(), guards, settings, stateless, script)
+    }
+
+    /// As [`Self::start`], with the time and the ids of this clock.
+    pub(crate) fn start_at(
+        clock: Arc<dyn Clock>,
+        guards: Guards,
+        settings: Settings,
+        stateless: bool,
+        script: Option<Vec<String>>,
+    ) -> Self {
+        let (audit, records) = AuditLog::in_memory(Arc::clone(&clock));
+        let served = Self::serve(clock, guards, settings, stateless, script, audit);
         Self {
             audit: records,
             ..served
@@ -73,17 +104,24 @@ impl Harness {
 
     /// A 2025 session whose records go to this log, and not to [`Self::audit`].
     pub(crate) fn start_recorded_by(guards: Guards, audit: AuditLog) -> Self {
-        Self::serve(guards, Settings::default(), false, None, audit)
+        Self::serve(
+            PausedClock::now(),
+            guards,
+            Settings::default(),
+            false,
+            None,
+            audit,
+        )
     }
 
     fn serve(
+        clock: Arc<dyn Clock>,
         guards: Guards,
         settings: Settings,
         stateless: bool,
         script: Option<Vec<String>>,
         audit: AuditLog,
     ) -> Self {
-        let clock = PausedClock::now();
         let frame_bytes_max = settings.scan.frame_bytes_max;
         let host = Host::new(guards, Arc::new(audit), clock, settings).unwrap();
         let (upstream, link) = FakeUpstream::start(stateless, script);

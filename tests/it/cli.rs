@@ -204,6 +204,22 @@ fn decide_tells_the_policy_the_context_and_reads_arguments_from_stdin() {
     assert_eq!(4, code, "{stdout}{stderr}");
 }
 
+#[test]
+fn bench_measures_a_policy() {
+    let (code, stdout, stderr) = run(&["bench", "builtin:deny-all", "--calls", "50", "--threads", "2"]);
+    assert_eq!((0, ""), (code, stderr.as_str()));
+    for part in [
+        "100 on 2 threads, answer deny, 0 answered otherwise",
+        "p99",
+        "a second",
+        "load, compiled",
+    ] {
+        assert!(stdout.contains(part), "{part} in {stdout}");
+    }
+    assert_eq!(2, run(&["bench", "builtin:deny-all", "--calls", "0"]).0);
+    assert_eq!(2, run(&["bench", "none.wasm"]).0);
+}
+
 /// A log with one record: a policy failed on a hostile name.
 fn one_record(path: &Path) -> RandomId {
     let settings = AuditSettings {

@@ -103,6 +103,8 @@ fn run_block(block: &Block, here: &Path, place: &Path) -> Result<PathBuf> {
         .env("PATH", path)
         .env("CARGO_INSTALL_ROOT", &installed)
         .env("XDG_STATE_HOME", place.join("state"))
+        .env("XDG_CACHE_HOME", place.join("cache"))
+        .env_remove("XDG_RUNTIME_DIR")
         .env_remove("CARGO_TARGET_DIR")
         .stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {

@@ -9,6 +9,7 @@
 mod bench;
 mod command;
 mod docs;
+mod load;
 mod peers;
 mod plugins;
 mod test;
@@ -26,6 +27,7 @@ usage: cargo xtask TASK
   peers              install the MCP servers and clients that the tests talk to
   docs               run what the documentation tells a reader to run
   bench              run the benchmarks
+  load [SECONDS]     put policies in three languages under load, 30 seconds (needs npm and python3)
   fuzz [SECONDS]     fuzz every target, 60 seconds each (needs nightly and cargo-fuzz)";
 
 fn main() -> ExitCode {
@@ -39,6 +41,8 @@ fn main() -> ExitCode {
         ["peers"] => peers::install(),
         ["docs"] => docs::run(),
         ["bench"] => bench::bench(),
+        ["load"] => load::load("30"),
+        ["load", seconds] => load::load(seconds),
         ["fuzz"] => bench::fuzz("60"),
         ["fuzz", seconds] => bench::fuzz(seconds),
         _ => {

@@ -30,29 +30,32 @@ pub(crate) fn install() -> Result<()> {
     once(
         &peers.join("python"),
         &pinned.join("requirements.txt"),
-        |folder| {
-            run(Command::new("python3")
-                .args(["-m", "venv", "--clear"])
-                .arg(folder))
-            .context("on Debian, `apt-get install python3-venv` brings what is missing")?;
-            run_with_retries(
-                Command::new(folder.join("bin/python"))
-                    .args([
-                        "-m",
-                        "pip",
-                        "install",
-                        "--quiet",
-                        "--only-binary=:all:",
-                        "--requirement",
-                    ])
-                    .arg(pinned.join("requirements.txt")),
-            )
-        },
+        |folder| python(folder, &pinned.join("requirements.txt")),
+    )
+}
+
+/// Makes a virtual environment with what the file pins.
+pub(crate) fn python(folder: &Path, requirements: &Path) -> Result<()> {
+    run(Command::new("python3")
+        .args(["-m", "venv", "--clear"])
+        .arg(folder))
+    .context("on Debian, `apt-get install python3-venv` brings what is missing")?;
+    run_with_retries(
+        Command::new(folder.join("bin/python"))
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--only-binary=:all:",
+                "--requirement",
+            ])
+            .arg(requirements),
     )
 }
 
 /// Fills `folder`, unless it is complete and for this very lock file.
-fn once(folder: &Path, lock: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub(crate) fn once(folder: &Path, lock: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let wanted = fs::read(lock).with_context(|| format!("cannot read {}", lock.display()))?;
     let complete = folder.join("complete");
     if fs::read(&complete).is_ok_and(|found| found == wanted) {

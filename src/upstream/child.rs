@@ -2,7 +2,7 @@
 //!
 //! The child has a process group of its own, so that a launcher such as `npx` ends with everything it
 //! started; a minimal environment; and an end: standard input closes, then SIGTERM, then SIGKILL,
-//! within [`ENDS_WITHIN`].
+//! within [`ENDS_WITHIN`]. Its own end is the end: what it started and left behind is killed.
 
 use std::ffi::OsString;
 use std::process::{ExitStatus, Stdio};
@@ -132,7 +132,7 @@ struct Pipes {
     end: CancellationToken,
 }
 
-/// Carries bytes until the child's output ends or the child has to end, then says how it ended.
+/// Carries bytes until the child or its output ends or the child has to end, then says how it ended.
 async fn watch(mut child: Child, stdin: ChildStdin, stdout: ChildStdout, pipes: Pipes) {
     let Pipes {
         lines,
@@ -147,7 +147,7 @@ async fn watch(mut child: Child, stdin: ChildStdin, stdout: ChildStdout, pipes: 
     let carry = async {
         tokio::select! {
             // Order does not matter: the output's end is the end, and the input's end alone is not.
-            () = read_bytes(stdout, bytes) => {}
+            () = read_bytes(stdout, bytes, &mut child) => {}
             () = async { write_lines(stdin, lines).await; std::future::pending::<()>().await } => {}
         }
     };
@@ -170,17 +170,28 @@ async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Bytes>) {
     }
 }
 
-async fn read_bytes(mut stdout: ChildStdout, bytes: mpsc::Sender<Bytes>) {
+/// Carries what the child writes until its output ends or the child does. What it started may hold the
+/// output open for ever, so of that only what stands in the pipe already is still carried.
+async fn read_bytes(mut stdout: ChildStdout, bytes: mpsc::Sender<Bytes>, child: &mut Child) {
     let mut buffer = bytes::BytesMut::with_capacity(READ_BYTES);
-    loop {
+    let mut left = None;
+    while left != Some(0) {
         buffer.reserve(READ_BYTES);
-        match stdout.read_buf(&mut buffer).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {
-                if bytes.send(buffer.split().freeze()).await.is_err() {
-                    return;
-                }
+        let read = tokio::select! {
+            // Order does not matter: a read that is given up has taken nothing, and what it would have
+            // taken is counted.
+            read = stdout.read_buf(&mut buffer) => read,
+            _status = child.wait(), if left.is_none() => {
+                left = Some(rustix::io::ioctl_fionread(&stdout).unwrap_or(0));
+                continue;
             }
+        };
+        match read {
+            Ok(0) | Err(_) => return,
+            Ok(count) => left = left.map(|left| left.saturating_sub(count as u64)),
+        }
+        if bytes.send(buffer.split().freeze()).await.is_err() {
+            return;
         }
     }
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gatewright::upstream::Link;
 use gatewright::upstream::child::{ChildSettings, ENDS_WITHIN, Running, spawn};
+use gatewright::upstream::{Arrival, Link, Upstream, UpstreamFault};
 use rustix::process::{Pid, test_kill_process};
 use tokio::time::{Instant, timeout};
 
@@ -153,6 +153,79 @@ print(grandchild.pid, flush=True)
     running.end().await;
     gone(&grandchild).await;
     drop(link);
+}
+
+/// A server that crashed would otherwise leave every call waiting for as long as its helper lives.
+#[tokio::test]
+async fn its_end_is_told_although_what_it_started_holds_its_output() {
+    const BYTES: usize = 300_000;
+    let script = format!(
+        "
+import os, subprocess
+grandchild = subprocess.Popen(['sleep', '100'])
+os.write(1, b'%d\\n' % grandchild.pid)
+rest = b'x' * {BYTES}
+while rest: rest = rest[os.write(1, rest):]
+os._exit(7)
+"
+    );
+    let (mut link, running) = spawn(&python(&script)).unwrap();
+    let mut text = Vec::new();
+    while let Some(bytes) = next(&mut link).await {
+        text.extend_from_slice(&bytes);
+    }
+    let text = String::from_utf8(text).unwrap();
+    let (grandchild, rest) = text.split_once('\n').unwrap();
+    assert_eq!(BYTES, rest.len(), "all that it wrote is carried");
+    assert_eq!("exit status: 7", ended(link).await);
+    gone(grandchild).await;
+    running.end().await;
+}
+
+#[tokio::test]
+async fn one_that_closes_its_output_is_ended() {
+    let script = "
+import os, signal
+os.write(1, b'half a line')
+os.close(1)
+while True: signal.pause()
+";
+    let (mut link, running) = spawn(&python(script)).unwrap();
+    assert_eq!(Some(Bytes::from("half a line")), next(&mut link).await);
+    assert_eq!(None, next(&mut link).await);
+    assert!(ended(link).await.contains("signal: 15"));
+    running.end().await;
+}
+
+#[tokio::test]
+async fn garbage_is_skipped_and_counted_and_a_huge_line_is_not_kept() {
+    let script = r#"
+import os
+out = os.fdopen(1, "wb", buffering=0)
+for line in [b"\xff\xfe\x00", b"starting up", b"[1,2]", b'{"jsonrpc":"2.0"}', b'{"id":7}', b'{"half":']:
+    out.write(line + b"\n")
+line = b"x" * 100_000
+for _ in range(30): out.write(line)
+out.write(b"\n \n" + b'{"jsonrpc":"2.0","method":"notifications/message","params":{"at":"last"}}')
+"#;
+    let (link, running) = spawn(&python(script)).unwrap();
+    let (upstream, mut arrivals) = Upstream::connect(link, 1_000_000);
+    let mut arrived = Vec::new();
+    while let Some(arrival) = timeout(SOON, arrivals.next()).await.expect("it ends") {
+        arrived.push(arrival);
+    }
+    let [
+        Arrival::Answer(7, Err(UpstreamFault::Garbage(_))),
+        Arrival::Notification(last),
+        Arrival::Ended(UpstreamFault::Exited(how)),
+    ] = arrived.as_slice()
+    else {
+        panic!("{arrived:?}")
+    };
+    assert_eq!(Some(r#"{"at":"last"}"#), last.params());
+    assert_eq!("exit status: 0", how);
+    assert_eq!(8, upstream.skipped_lines());
+    running.end().await;
 }
 
 #[tokio::test]

@@ -2,19 +2,25 @@
 //! client goes away, and what is said when it cannot start.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use gatewright::audit::read::verify;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A server that writes down what it receives, complains on its standard error, and leaves when it is
-/// told to. It never answers `hold`, and after `hang` it does not even read.
+/// told to. It never answers `hold`, and after `hang` it does not even read. One that is `stubborn` leaves
+/// neither at the end of its input nor at SIGTERM.
 const SERVER: &str = r#"
 import json, os, signal, sys
+if "stubborn" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 tape = open(sys.argv[1], "a", buffering=1)
 print("the server is up", file=sys.stderr, flush=True)
 for line in sys.stdin:
@@ -31,23 +37,45 @@ for line in sys.stdin:
     if message["method"] == "initialize":
         result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
     if message["method"] == "tools/list":
-        wipe = {"name": "wipe", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": len(sys.argv) > 2}}
+        wipe = {"name": "wipe", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": "destructive" in sys.argv}}
         result = {"tools": [wipe]}
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+while "stubborn" in sys.argv:
+    signal.pause()
 "#;
+
+/// A chain that lets everything pass.
+const ALLOW_ALL: Option<&str> = Some("policy = 'builtin:allow-all'");
 
 /// How long an end may take.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Far more than anything here takes.
+const SOON: Duration = Duration::from_secs(20);
 
 struct Gate {
     folder: TempDir,
     child: Child,
     stdin: Option<ChildStdin>,
-    stdout: Lines<BufReader<ChildStdout>>,
+    stdout: mpsc::Receiver<String>,
+    /// All of it at once, when neither the gate nor the server can write any more.
+    stderr: mpsc::Receiver<String>,
+}
+
+impl Drop for Gate {
+    /// Only a test that failed leaves something to end.
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+    }
 }
 
 fn gatewright(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+    as_gatewright(env!("CARGO_BIN_EXE_gatewright"), folder)
+}
+
+/// A program in the place and with the environment of the gate.
+fn as_gatewright(program: &str, folder: &Path) -> Command {
+    let mut command = Command::new(program);
     command
         .current_dir(folder)
         .env_remove("GATEWRIGHT_CONFIG")
@@ -60,39 +88,44 @@ fn gatewright(folder: &Path) -> Command {
 }
 
 impl Gate {
-    /// The policy judges tools; with `destructive`, the server lists a tool that declares itself destructive.
-    fn start(policy: Option<&str>, destructive: bool) -> Self {
+    /// The policy judges the tools of a server that has this `nature`.
+    fn start(policy: Option<&str>, nature: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let command = gatewright(folder.path());
+        Self::start_by(command, folder, policy, nature)
+    }
+
+    /// As [`Self::start`], by a command that ends in the gate's own arguments.
+    fn start_by(mut command: Command, folder: TempDir, policy: Option<&str>, nature: &str) -> Self {
         // Deadlines are real time, and a busy machine must not fail a test that is not about time.
         let configuration = policy.map_or(String::new(), |policy| {
             format!("[[tools]]\n{policy}\ndeadline-ms = 5000\n")
         });
         fs::write(folder.path().join("gatewright.toml"), configuration).unwrap();
-        let mut command = gatewright(folder.path());
-        command.args([
-            "wrap",
-            "--config",
-            "gatewright.toml",
-            "--",
-            "python3",
-            "-c",
-            SERVER,
-            "tape",
-        ]);
-        if destructive {
-            command.arg("destructive");
-        }
         let mut child = command
+            .args(["wrap", "--config", "gatewright.toml", "--"])
+            .args(["python3", "-c", SERVER, "tape", nature])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut stderr = child.stderr.take().unwrap();
+        let (line, stdout) = mpsc::channel();
+        let (text, all) = mpsc::channel();
+        // On threads of their own, so that a gate that says nothing fails a test and does not hold it up.
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|said| line.send(said)));
+        std::thread::spawn(move || {
+            let mut said = String::new();
+            stderr.read_to_string(&mut said).map(|_| text.send(said))
+        });
         let mut gate = Self {
-            stdin: child.stdin.take(),
-            stdout: BufReader::new(child.stdout.take().unwrap()).lines(),
-            child,
             folder,
+            stdin: child.stdin.take(),
+            stdout,
+            stderr: all,
+            child,
         };
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
         gate.send(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}));
@@ -112,44 +145,55 @@ impl Gate {
 
     /// The next message, or none when the gate has closed its output.
     fn next(&mut self) -> Option<Value> {
-        Some(serde_json::from_str(&self.stdout.next()?.unwrap()).unwrap())
+        match self.stdout.recv_timeout(SOON) {
+            Ok(line) => Some(serde_json::from_str(&line).unwrap()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the gate says nothing and does not end"),
+        }
+    }
+
+    /// The code of the refusal that comes next, or null for an answer of the server.
+    fn next_code(&mut self) -> Value {
+        let answer = self.next().unwrap();
+        assert!(answer["result"].is_object(), "{answer}");
+        answer["result"]["_meta"]["gatewright/refusal"]["code"].clone()
     }
 
     fn tape(&self) -> String {
         fs::read_to_string(self.folder.path().join("tape")).unwrap()
     }
 
-    fn stderr(&mut self) -> String {
-        let mut text = String::new();
-        self.child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut text)
-            .unwrap();
-        text
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
     }
 
-    /// The client closes its side.
-    fn leave(&mut self) -> ExitStatus {
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
+    }
+
+    /// The client closes its side. How the gate ended, and what it and the server wrote for the operator.
+    fn leave(mut self) -> (ExitStatus, String) {
         drop(self.stdin.take());
         self.ended()
     }
 
+    /// Waits for the end of both: the server holds the same standard error as the gate.
     #[expect(clippy::disallowed_methods, reason = "a process ends in real time")]
-    fn ended(&mut self) -> ExitStatus {
+    fn ended(mut self) -> (ExitStatus, String) {
         let start = Instant::now();
         while self.next().is_some() {}
+        let stderr = self.stderr.recv_timeout(SOON).expect("both end");
         let status = self.child.wait().unwrap();
-        assert!(start.elapsed() < ENDS_WITHIN, "{:?}", start.elapsed());
-        status
+        let took = start.elapsed();
+        assert!(took < ENDS_WITHIN, "{took:?}");
+        (status, stderr)
     }
 }
 
 #[test]
 fn a_refused_call_never_reaches_the_server() {
     let policy = "policy = 'builtin:allowlist'\nconfig = { allow = ['wipe'], ask = ['deploy'] }";
-    let mut gate = Gate::start(Some(policy), false);
+    let mut gate = Gate::start(Some(policy), "");
     for (id, name) in [(1, "wipe"), (2, "steal"), (3, "deploy")] {
         gate.call(id, name);
     }
@@ -167,16 +211,17 @@ fn a_refused_call_never_reaches_the_server() {
         tape.contains(r#""name":"wipe""#) && !tape.contains("steal") && !tape.contains("deploy"),
         "{tape}"
     );
-    assert!(gate.leave().success());
+    let (status, stderr) = gate.leave();
+    assert!(status.success());
     assert!(
-        gate.stderr().contains("the server is up"),
-        "its standard error is passed on"
+        stderr.contains("the server is up"),
+        "its standard error is passed on: {stderr}"
     );
 }
 
 #[test]
 fn the_end_of_the_server_is_told_to_every_call_that_waits() {
-    let mut gate = Gate::start(Some("policy = 'builtin:allow-all'"), false);
+    let mut gate = Gate::start(ALLOW_ALL, "");
     gate.call(1, "hold");
     gate.call(2, "hold");
     gate.call(3, "leave");
@@ -200,22 +245,22 @@ fn the_end_of_the_server_is_told_to_every_call_that_waits() {
         gate.next().unwrap()["error"]["code"],
         "and to those that come later"
     );
-    assert!(gate.leave().success());
+    assert!(gate.leave().0.success());
 }
 
 #[test]
 fn the_end_of_the_client_ends_both() {
-    let mut gate = Gate::start(Some("policy = 'builtin:allow-all'"), false);
+    let mut gate = Gate::start(ALLOW_ALL, "");
     gate.call(1, "hold");
     assert!(
-        gate.leave().success(),
+        gate.leave().0.success(),
         "within {ENDS_WITHIN:?}, though a call runs"
     );
 }
 
 #[test]
 fn a_server_that_does_not_read_holds_up_no_end() {
-    let mut gate = Gate::start(Some("policy = 'builtin:allow-all'"), false);
+    let mut gate = Gate::start(ALLOW_ALL, "");
     gate.call(1, "hang");
     // Until nothing on the way takes any more: then the gate cannot even read the client's end.
     let stdin = gate.stdin.take().unwrap();
@@ -238,22 +283,76 @@ fn a_server_that_does_not_read_holds_up_no_end() {
         assert_eq!(line.len(), rustix::io::write(&stdin, line.as_bytes()).unwrap());
     }
     gate.stdin = Some(stdin);
-    assert!(gate.leave().success());
+    assert!(gate.leave().0.success());
 }
 
 #[test]
 fn sigterm_ends_both() {
-    let mut gate = Gate::start(Some("policy = 'builtin:allow-all'"), false);
+    let mut gate = Gate::start(ALLOW_ALL, "");
     gate.call(1, "wipe");
     assert!(gate.next().is_some());
-    let pid = rustix::process::Pid::from_raw(i32::try_from(gate.child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(gate.ended().success(), "though the client is still there");
+    gate.signal(Signal::TERM);
+    assert!(gate.ended().0.success(), "though the client is still there");
+}
+
+#[test]
+fn a_server_that_will_not_end_is_gone_in_time() {
+    for by_signal in [false, true] {
+        let mut gate = Gate::start(ALLOW_ALL, "stubborn");
+        gate.call(1, "hold");
+        gate.call(2, "wipe");
+        assert_eq!(json!(2), gate.next().unwrap()["id"]);
+        let (status, _) = if by_signal {
+            gate.signal(Signal::TERM);
+            gate.ended()
+        } else {
+            gate.leave()
+        };
+        assert!(status.success());
+    }
+}
+
+/// The record that does not fit is cut, and the next one starts on a line of its own.
+#[test]
+fn a_full_disk_refuses_until_there_is_room_again() {
+    const BYTES_MAX: u64 = 2000;
+    let folder = tempfile::tempdir().unwrap();
+    let audit = folder.path().join("audit.jsonl");
+    // A program that python starts in its own place goes on ignoring SIGXFSZ, as python does.
+    let exec = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])";
+    let mut command = as_gatewright("python3", folder.path());
+    command.args(["-c", exec, env!("CARGO_BIN_EXE_gatewright")]);
+    let mut gate = Gate::start_by(command, folder, ALLOW_ALL, "");
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    let limit = |current| Rlimit { current, maximum };
+    prlimit(Some(gate.pid()), Resource::Fsize, limit(Some(BYTES_MAX))).unwrap();
+    let mut codes = Vec::new();
+    for id in 1..=4 {
+        gate.call(id, "wipe");
+        codes.push(gate.next_code());
+    }
+    let unavailable = json!("audit_unavailable");
+    assert_eq!((&Value::Null, &unavailable), (&codes[0], &codes[3]));
+    let ran = codes.iter().filter(|code| code.is_null()).count();
+    assert!(codes[ran..].iter().all(|code| *code == unavailable), "{codes:?}");
+    assert_eq!(BYTES_MAX, fs::metadata(&audit).unwrap().len(), "a record was cut");
+    prlimit(Some(gate.pid()), Resource::Fsize, limit(maximum)).unwrap();
+    gate.call(5, "wipe");
+    assert_eq!(Value::Null, gate.next_code());
+    let calls = gate.tape().matches("tools/call").count();
+    assert_eq!(ran + 1, calls, "what was refused never reached the server");
+    drop(gate.stdin.take());
+    while gate.next().is_some() {}
+    let report = verify(fs::read(&audit).unwrap().as_slice()).unwrap();
+    let [(_, fault)] = report.faults.as_slice() else {
+        panic!("{report:?}")
+    };
+    assert!(report.chains == 1 && fault.contains("not a record"), "{report:?}");
 }
 
 #[test]
 fn a_destructive_tool_without_a_tools_chain_is_not_served() {
-    let mut gate = Gate::start(None, true);
+    let mut gate = Gate::start(None, "destructive");
     gate.call(1, "wipe");
     let answer = gate.next().unwrap();
     assert_eq!(json!(-31403), answer["error"]["code"], "{answer}");
@@ -261,17 +360,18 @@ fn a_destructive_tool_without_a_tools_chain_is_not_served() {
         answer["error"]["message"].as_str().unwrap().contains("--tools"),
         "{answer}"
     );
-    assert_eq!(Some(2), gate.leave().code());
     assert!(!gate.tape().contains("tools/call"), "{}", gate.tape());
-    assert!(gate.stderr().contains("wipe"), "the operator reads it too");
+    let (status, stderr) = gate.leave();
+    assert_eq!(Some(2), status.code());
+    assert!(stderr.contains("wipe"), "the operator reads it too: {stderr}");
 
-    let mut gate = Gate::start(Some("policy = 'builtin:allow-all'"), true);
+    let mut gate = Gate::start(ALLOW_ALL, "destructive");
     gate.call(1, "wipe");
     assert!(
         gate.next().unwrap().get("result").is_some(),
         "a chain that allows it serves it"
     );
-    assert!(gate.leave().success());
+    assert!(gate.leave().0.success());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use gatewright::config::control_directory;
 use gatewright::host::control::SOCKET_SUFFIX;
 use serde_json::Value;
 
+use super::member::{elements, number, text};
 use super::{EXIT_FAILED, Usage, environment, shown};
 
 /// How long a gate may take to answer. A reload compiles.
@@ -145,29 +146,18 @@ fn exchange(socket: &Path, word: &str) -> Result<Value> {
 }
 
 fn is_good(status: &Value) -> bool {
-    let policies = status.get("policies").and_then(Value::as_array);
-    policies
-        .into_iter()
-        .flatten()
-        .all(|policy| policy.get("failure").is_none_or(Value::is_null))
+    elements(status, "policies").all(|policy| policy.get("failure").is_none_or(Value::is_null))
         && status.pointer("/reloads/refused").is_none_or(Value::is_null)
 }
 
 /// The status in words. Names and reasons come from files, so they are shown escaped.
 fn told(status: &Value) -> String {
-    let text = |value: &Value, name: &str| shown(value.get(name).and_then(Value::as_str).unwrap_or_default());
-    let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64).unwrap_or_default();
     let mut words = format!(
         "gate {}, in front of {}\n",
         number(status, "pid"),
         text(status, "server")
     );
-    for policy in status
-        .get("policies")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for policy in elements(status, "policies") {
         // Writing into a text cannot fail.
         let _infallible = writeln!(
             words,

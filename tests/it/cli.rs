@@ -295,6 +295,32 @@ fn explain_tells_a_decision_and_escapes_what_strangers_wrote() {
     );
 }
 
+/// Whoever changes a log can write anything into any member of it.
+#[test]
+fn explain_escapes_every_text_of_a_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = "0".repeat(32);
+    let hostile = "\u{1b}[2J\u{202e}";
+    let record = |kind: &str| {
+        serde_json::json!({
+            "decision_id": id, "kind": kind, "time": hostile, "outcome": hostile, "decision": hostile,
+            "method": hostile, "name": "x", "detail": hostile, "prompts": [hostile], "ask_outcome": hostile,
+            "policies": [
+                {"policy": hostile, "decision": hostile, "reason": hostile},
+                {"policy": hostile, "fault": hostile, "what": hostile},
+                {"policy": hostile, "decision": "ask", "prompt": hostile},
+            ],
+        })
+    };
+    let records = ["verdict", "question", "outcome", hostile].map(|kind| format!("{}\n", record(kind)));
+    let log = write(folder.path(), "audit.jsonl", &records.concat());
+    let (code, stdout, _) = run(&["explain", &id, "--audit", &log]);
+    assert_eq!(0, code);
+    let plain = |c: char| c == '\n' || c == 'µ' || (' '..='~').contains(&c);
+    assert!(stdout.chars().all(plain), "{stdout:?}");
+    assert_eq!(4, stdout.matches("ask in 0 µs: \\u{1b}").count(), "{stdout}");
+}
+
 #[test]
 fn audit_verify_finds_a_changed_record() {
     let folder = tempfile::tempdir().unwrap();

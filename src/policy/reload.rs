@@ -204,13 +204,10 @@ impl Reloader {
         let mut slots = Vec::new();
         let mut statuses = Vec::new();
         for (at, settings) in policies.into_iter().enumerate() {
-            let (policy, file, in_force) = match &settings.source {
-                Source::File(path) => {
-                    let generation = Generation::read(path, &settings)?;
-                    let policy = self.loader.load(&settings, &generation)?;
-                    (policy, Some(path.clone()), Some(generation.digest))
-                }
-                Source::Bytes { .. } => (self.loader.load_bytes(settings.clone())?, None, None),
+            let (policy, in_force) = self.loader.load_first(&settings)?;
+            let file = match &settings.source {
+                Source::File(path) => Some(path.clone()),
+                Source::Bytes { .. } => None,
             };
             statuses.push(PolicyStatus {
                 seam,
@@ -327,12 +324,40 @@ fn chain_of(slots: &[Slot]) -> Chain {
 }
 
 impl Loader {
+    /// Loads a policy as a gate does at its start: one in a file must pass the cases beside it. Blocks for as
+    /// long as compiling and judging takes.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] when the policy cannot be put in force.
+    pub fn load(&self, settings: &PolicySettings) -> Result<Policy, LoadError> {
+        self.load_first(settings).map(|(policy, _)| policy)
+    }
+
+    /// The policy, and for one in a file the generation that it is of.
+    fn load_first(&self, settings: &PolicySettings) -> Result<(Policy, Option<Digest>), LoadError> {
+        match &settings.source {
+            Source::File(path) => {
+                let generation = Generation::read(path, settings)?;
+                Ok((
+                    self.load_generation(settings, &generation)?,
+                    Some(generation.digest),
+                ))
+            }
+            Source::Bytes { .. } => Ok((self.load_bytes(settings.clone())?, None)),
+        }
+    }
+
     fn load_bytes(&self, settings: PolicySettings) -> Result<Policy, LoadError> {
         Policy::load_with(&self.engine, settings, self.cache.as_deref())
     }
 
     /// Loads exactly the bytes of a generation, and lets the policy judge its own cases.
-    fn load(&self, settings: &PolicySettings, generation: &Generation) -> Result<Policy, LoadError> {
+    fn load_generation(
+        &self,
+        settings: &PolicySettings,
+        generation: &Generation,
+    ) -> Result<Policy, LoadError> {
         let policy = self.load_bytes(PolicySettings {
             source: Source::Bytes {
                 name: settings.name.clone(),
@@ -392,7 +417,13 @@ impl Slot {
             }
         }
         self.new = None;
-        match read.and_then(|generation| Ok((loader.load(&self.settings, &generation)?, generation.digest))) {
+        let loaded = read.and_then(|generation| {
+            Ok((
+                loader.load_generation(&self.settings, &generation)?,
+                generation.digest,
+            ))
+        });
+        match loaded {
             Ok((policy, digest)) => {
                 self.replaced(policy, digest, loader, board);
                 Checked::Replaced

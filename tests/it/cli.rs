@@ -113,6 +113,16 @@ fn check_refuses_with_reason_and_remedy() {
     let text = write(folder.path(), "text.wasm", "this is no policy");
     check(&text, &["neither a WebAssembly component nor its text format"]);
     check(folder.path().to_str().unwrap(), &["not a regular file"]);
+    let cased = write(folder.path(), "cased.wat", &wat_policy(Does::Allow));
+    write(
+        folder.path(),
+        "cased.cases.json",
+        r#"[{"name": "keeps out", "call": "a", "expect": "deny"}]"#,
+    );
+    check(
+        &cased,
+        &["\"keeps out\" fails", "correct the policy or its `.cases.json`"],
+    );
 }
 
 #[test]

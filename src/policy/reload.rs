@@ -25,6 +25,7 @@ use super::engine::Engine;
 use super::limits::{PolicySettings, Source};
 use super::live::LiveChain;
 use super::load::{LoadError, Policy};
+use super::text::escaped;
 use crate::clock::Clock;
 use crate::decision::Seam;
 use crate::vocabulary::Digest;
@@ -453,8 +454,9 @@ impl Slot {
 
     fn failed(&mut self, seen: Seen, error: &LoadError, loader: &Loader, board: &Board) {
         let reason = reason(error);
+        let logged = escaped(reason.as_bytes(), status::REASON_BYTES_MAX);
         tracing::error!(policy = %self.settings.name, in_force = %self.policy.digest(), code = error.code(),
-            "the policy's file is not put in force, the last good one stays: {reason}");
+            "the policy's file is not put in force, the last good one stays: {logged}");
         let file = match &seen {
             Seen::Generation(digest) => Some(*digest),
             Seen::Nothing(_) => None,

@@ -123,6 +123,16 @@ fn check_refuses_with_reason_and_remedy() {
         &cased,
         &["\"keeps out\" fails", "correct the policy or its `.cases.json`"],
     );
+    // What strangers wrote is shown as one line without anything that a terminal obeys.
+    write(folder.path(), "cased.cases.json", "[{\"a\\u001b[2J\": 1}]");
+    check(&cased, &["its cases cannot be read", "a\\u{1b}[2J"]);
+    let traps = write(folder.path(), "traps.wat", &wat_policy(Does::Trap));
+    write(
+        folder.path(),
+        "traps.cases.json",
+        r#"[{"name": "runs", "call": "a", "expect": "allow"}]"#,
+    );
+    check(&traps, &["\"runs\" fails: it failed with policy_trap"]);
 }
 
 #[test]

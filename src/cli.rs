@@ -9,6 +9,7 @@ mod check;
 mod decide;
 mod demo;
 mod explain;
+mod member;
 mod status;
 mod wrap;
 

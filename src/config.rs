@@ -6,6 +6,7 @@
 //! INVARIANT: the raw structs of the file stay here; every other part gets a complete, checked struct.
 
 mod error;
+mod places;
 mod policy;
 mod raw;
 
@@ -18,6 +19,7 @@ use std::time::Duration;
 use toml::Spanned;
 
 pub use error::ConfigError;
+pub use places::{Environment, control_directory, default_audit_file, default_cache_directory};
 
 use crate::audit::{AuditSettings, OnFailure, Sink};
 use crate::gate::ask::AskSettings;
@@ -33,12 +35,6 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// The longest time that any setting may name, in milliseconds: one day.
 const TIME_MS_MAX: u64 = 24 * 60 * 60 * 1000;
-
-/// Where records go, below the state directory, when nothing else is said.
-const AUDIT_FILE: &str = "gatewright/audit.jsonl";
-
-/// Where compiled policies are kept, below the cache directory, when nothing else is said.
-const CACHE_DIRECTORY: &str = "gatewright/compiled";
 
 /// What the command line says. Empty members say nothing.
 #[derive(Clone, Debug, Default)]
@@ -72,9 +68,6 @@ pub struct Config {
     pub environment: Vec<(OsString, OsString)>,
 }
 
-/// Looks a variable of the environment up.
-pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
-
 impl Config {
     /// Reads and checks everything. `program` is the upstream's command, which names it unless something else does.
     ///
@@ -83,8 +76,8 @@ impl Config {
     /// The first thing that is wrong.
     pub fn load(flags: &Flags, program: &Path, environment: Environment<'_>) -> Result<Self, ConfigError> {
         let file = match &flags.config {
-            Some(path) => Source::read(path)?,
-            None => Source::none(),
+            Some(path) => ConfigFile::read(path)?,
+            None => ConfigFile::none(),
         };
         let Raw {
             tools,
@@ -134,12 +127,12 @@ pub fn policy(argument: &'static str, text: &str) -> Result<PolicySettings, Conf
 }
 
 /// A configuration file, to say where in it something stands.
-struct Source {
+struct ConfigFile {
     path: PathBuf,
     text: String,
 }
 
-impl Source {
+impl ConfigFile {
     fn none() -> Self {
         Self {
             path: PathBuf::new(),
@@ -252,7 +245,7 @@ fn read_text(path: &Path, bytes_max: u64) -> Result<String, ConfigError> {
 
 /// The chain of one seam: the flags' when there are any, else the file's, else none.
 fn chain(
-    file: &Source,
+    file: &ConfigFile,
     entries: Option<Vec<raw::RawPolicy>>,
     (flag, given): (&'static str, &[String]),
     environment: Environment<'_>,
@@ -297,7 +290,7 @@ fn engine(tools: &ChainSettings, reads: &ChainSettings) -> EngineSettings {
 }
 
 fn host(
-    file: &Source,
+    file: &ConfigFile,
     server: String,
     ask: Option<&RawAsk>,
     wire: Option<&RawWire>,
@@ -330,7 +323,7 @@ fn host(
     })
 }
 
-fn asks(file: &Source, ask: Option<&RawAsk>) -> Result<AskSettings, ConfigError> {
+fn asks(file: &ConfigFile, ask: Option<&RawAsk>) -> Result<AskSettings, ConfigError> {
     let default = AskSettings::default();
     let Some(ask) = ask else { return Ok(default) };
     Ok(AskSettings {
@@ -356,7 +349,7 @@ fn asks(file: &Source, ask: Option<&RawAsk>) -> Result<AskSettings, ConfigError>
 
 /// The variables of the file, then those of the flags; a later one of a name wins.
 fn variables(
-    file: &Source,
+    file: &ConfigFile,
     upstream: &RawUpstream,
     flags: &[String],
     environment: Environment<'_>,
@@ -391,7 +384,7 @@ fn variable(entry: &str, environment: Environment<'_>) -> Result<(OsString, OsSt
 }
 
 fn audit_settings(
-    file: &Source,
+    file: &ConfigFile,
     raw: Option<RawAudit>,
     flag: Option<&str>,
     environment: Environment<'_>,
@@ -430,7 +423,7 @@ fn sink(text: &str, resolve: impl Fn(&Path) -> PathBuf) -> Option<Sink> {
 }
 
 fn cache_directory(
-    file: &Source,
+    file: &ConfigFile,
     raw: Option<&RawCache>,
     no_cache: bool,
     environment: Environment<'_>,
@@ -448,40 +441,4 @@ fn cache_directory(
             path => Ok(Some(file.resolve(Path::new(path)))),
         },
     }
-}
-
-/// The directory of a user's compiled policies: `$XDG_CACHE_HOME/gatewright/compiled`, or the same under
-/// `~/.cache`; none when the environment names neither.
-#[must_use]
-pub fn default_cache_directory(environment: Environment<'_>) -> Option<PathBuf> {
-    absolute(environment, "XDG_CACHE_HOME")
-        .or_else(|| absolute(environment, "HOME").map(|home| home.join(".cache")))
-        .map(|caches| caches.join(CACHE_DIRECTORY))
-}
-
-/// The directory of the sockets of a user's gates: `$XDG_RUNTIME_DIR/gatewright`, or `~/.local/state/gatewright/run`;
-/// none when the environment names neither.
-#[must_use]
-pub fn control_directory(environment: Environment<'_>) -> Option<PathBuf> {
-    absolute(environment, "XDG_RUNTIME_DIR")
-        .map(|runtime| runtime.join("gatewright"))
-        .or_else(|| absolute(environment, "HOME").map(|home| home.join(".local/state/gatewright/run")))
-}
-
-fn absolute(environment: Environment<'_>, name: &str) -> Option<PathBuf> {
-    environment(name)
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-}
-
-/// The audit file of a user: `$XDG_STATE_HOME/gatewright/audit.jsonl`, or the same under `~/.local/state`.
-///
-/// # Errors
-///
-/// [`ConfigError::NoStateDirectory`] when the environment names neither.
-pub fn default_audit_file(environment: Environment<'_>) -> Result<PathBuf, ConfigError> {
-    absolute(environment, "XDG_STATE_HOME")
-        .or_else(|| absolute(environment, "HOME").map(|home| home.join(".local/state")))
-        .map(|state| state.join(AUDIT_FILE))
-        .ok_or(ConfigError::NoStateDirectory)
 }

@@ -192,7 +192,7 @@ pub enum Conclusion {
     Deny {
         /// Why.
         code: Code,
-        /// The policy's own reason for [`Code::Denied`], a fixed text for every other code.
+        /// The policy's own reason for [`Code::Denied`], [`Code::fixed_detail`] for every other code.
         detail: String,
     },
 }

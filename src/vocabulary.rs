@@ -133,12 +133,6 @@ impl RandomId {
         }
         u128::from_str_radix(text, 16).ok().map(Self)
     }
-
-    /// The 16 bytes it was made from.
-    #[must_use]
-    pub fn to_bytes(self) -> [u8; 16] {
-        self.0.to_be_bytes()
-    }
 }
 
 impl fmt::Display for RandomId {

@@ -32,12 +32,9 @@ pub struct Report {
 pub fn verify(reader: impl BufRead) -> std::io::Result<Report> {
     let mut report = Report::default();
     let mut ends: HashMap<String, (u64, String)> = HashMap::new();
-    for_each_line(reader, |number, line| {
-        match checked(line, &mut ends) {
-            Ok(()) => report.good += 1,
-            Err(what) => report.faults.push((number, what)),
-        }
-        true
+    for_each_line(reader, |number, line| match checked(line, &mut ends) {
+        Ok(()) => report.good += 1,
+        Err(what) => report.faults.push((number, what)),
     })?;
     report.chains = ends.len() as u64;
     Ok(report)
@@ -64,7 +61,9 @@ fn checked(line: &str, ends: &mut HashMap<String, (u64, String)>) -> Result<(), 
     if !same {
         return Err("the record was changed after it was written".to_owned());
     }
-    let expected = end.map_or((0, Digest::of(b"").to_string()), |(seq, hash)| (seq + 1, hash));
+    let expected = end.map_or((0, Digest::of(b"").to_string()), |(seq, hash)| {
+        (seq.wrapping_add(1), hash)
+    });
     if seq != expected.0 {
         return Err(format!("record {} of its chain should stand here", expected.0));
     }
@@ -74,7 +73,8 @@ fn checked(line: &str, ends: &mut HashMap<String, (u64, String)>) -> Result<(), 
     Ok(())
 }
 
-/// The lines of one decision as they were written, in their order. Lines are ASCII, so a terminal can show them.
+/// The lines of one decision as they stand in the log, in their order. This host writes ASCII; what somebody
+/// else put there may be anything.
 ///
 /// # Errors
 ///
@@ -88,13 +88,13 @@ pub fn find(reader: impl BufRead, decision_id: &str) -> std::io::Result<Vec<Stri
         {
             found.push(line.to_owned());
         }
-        true
     })?;
     Ok(found)
 }
 
-/// Lines that are no UTF-8 or too long are given as an empty text, so that they still count.
-fn for_each_line(mut reader: impl BufRead, mut each: impl FnMut(u64, &str) -> bool) -> std::io::Result<()> {
+/// Empty lines are left out: one stands after a record that was cut. What is not UTF-8 is given as a text that
+/// is no record, and what is too long in pieces that are none, so that both are found.
+fn for_each_line(mut reader: impl BufRead, mut each: impl FnMut(u64, &str)) -> std::io::Result<()> {
     let mut number = 0;
     loop {
         let mut line = Vec::new();
@@ -107,8 +107,30 @@ fn for_each_line(mut reader: impl BufRead, mut each: impl FnMut(u64, &str) -> bo
         }
         number += 1;
         let text = std::str::from_utf8(&line).unwrap_or("-").trim_end_matches('\n');
-        if !text.is_empty() && !each(number, text) {
-            return Ok(());
+        if !text.is_empty() {
+            each(number, text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_record_is_a_fault_in_its_line() {
+        #[track_caller]
+        fn check(log: &[u8], faults: &[u64]) {
+            let report = verify(log).unwrap();
+            let lines: Vec<u64> = report.faults.iter().map(|(line, _)| *line).collect();
+            assert_eq!((0, faults), (report.good, lines.as_slice()));
+        }
+        check(b"", &[]);
+        check(b"\n\n", &[]);
+        check(b"{}\n\nx\n\xff\n", &[1, 3, 4]);
+        // A number that nothing can follow, in a record with the right hash.
+        let body = format!(r#"{{"chain":"c","prev":"p","seq":{}"#, u64::MAX);
+        let last = format!("{body}{HASH_MEMBER}{}\"}}", Digest::of(body.as_bytes()));
+        check(format!("{last}\n{last}\n").as_bytes(), &[1, 2]);
     }
 }

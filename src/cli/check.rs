@@ -1,18 +1,21 @@
 //! `gatewright check`: is this a policy, and what does it ask for?
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use gatewright::clock::SystemClock;
 use gatewright::config;
 use gatewright::host::guards::GuardError;
 use gatewright::policy::engine::{Engine, EngineSettings};
-use gatewright::policy::load::Policy;
+use gatewright::policy::reload::Loader;
 use serde_json::json;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Loads the policy exactly as `wrap` would: reads, compiles, links, and configures it once.
+Loads the policy exactly as `wrap` would: reads, compiles, links, configures it once, and lets it judge the cases
+in NAME.cases.json beside it, if there are any.
 Exit codes: 0 it is a policy, 2 it is not, with the reason and the remedy on standard error.")]
 pub(super) struct Check {
     /// A .wasm or .wat file or builtin:NAME, optionally with =CONFIG.json
@@ -28,7 +31,12 @@ impl Check {
     pub(super) fn run(self) -> Result<ExitCode> {
         let settings = config::policy("check", &self.policy)?;
         let engine = Engine::new(&EngineSettings::default()).map_err(GuardError::from)?;
-        let policy = Policy::load(&engine, settings)?;
+        let loader = Loader {
+            engine: Arc::clone(&engine),
+            cache: None,
+            clock: Arc::new(SystemClock),
+        };
+        let policy = loader.load(&settings)?;
         let facts = policy.facts();
         let load_ms = facts.load_time.as_secs_f64() * 1000.0;
         if self.json {

@@ -10,6 +10,7 @@ use gatewright::audit::read::find;
 use gatewright::vocabulary::DecisionId;
 use serde_json::Value;
 
+use super::member::{elements, number, text};
 use super::{EXIT_FAILED, Usage, audit, shown};
 
 #[derive(Args, Debug)]
@@ -55,24 +56,14 @@ impl Explain {
     }
 }
 
-/// A record in words. Every text in it may come from a stranger, so it is shown escaped.
+/// A record in words. Whoever can write the log may be a stranger, so each text of it is shown escaped.
 fn explained(record: &Value) -> String {
-    let text = |name: &str| record.get(name).and_then(Value::as_str).unwrap_or_default();
     let mut words = String::new();
     // Writing into a text cannot fail.
     let mut line = |name: &str, value: String| {
         if !value.is_empty() {
             let _infallible = writeln!(words, "  {name:<10} {value}");
         }
-    };
-    let headline = match text("kind") {
-        "outcome" => format!(
-            "{}  the server's answer: {}",
-            text("time"),
-            shown(text("outcome"))
-        ),
-        "question" => format!("{}  the person was asked", text("time")),
-        _ => format!("{}  {}", text("time"), verdict(record)),
     };
     line("request", request(record));
     for name in [
@@ -86,80 +77,70 @@ fn explained(record: &Value) -> String {
         "arguments",
         "error_code",
     ] {
-        line(name, shown(text(name)));
+        line(name, text(record, name));
     }
-    for prompt in record
-        .get("prompts")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for prompt in elements(record, "prompts") {
         line("prompt", shown(prompt.as_str().unwrap_or_default()));
     }
-    if let Some(outcome) = record.get("ask_outcome").and_then(Value::as_str) {
+    let outcome = text(record, "ask_outcome");
+    if !outcome.is_empty() {
         line(
             "answer",
             format!("{outcome} after {} ms", number(record, "waited_ms")),
         );
     }
-    for policy in record
-        .get("policies")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for policy in elements(record, "policies") {
         line("policy", policy_line(policy));
     }
-    if text("kind") == "outcome" {
+    if text(record, "kind") == "outcome" {
         line("took", format!("{} ms", number(record, "took_ms")));
     }
-    format!("{headline}\n{words}")
+    format!("{}  {}\n{words}", text(record, "time"), headline(record))
 }
 
-fn number(record: &Value, name: &str) -> u64 {
-    record.get(name).and_then(Value::as_u64).unwrap_or_default()
+fn headline(record: &Value) -> String {
+    match text(record, "kind").as_str() {
+        "outcome" => format!("the server's answer: {}", text(record, "outcome")),
+        "question" => "the person was asked".to_owned(),
+        _ => verdict(record),
+    }
 }
 
 fn verdict(record: &Value) -> String {
-    let decision = shown(record.get("decision").and_then(Value::as_str).unwrap_or_default());
     let forwarded = record.get("forwarded") == Some(&Value::Bool(true));
     let what = if forwarded {
         "the request went to the server"
     } else {
         "the request was refused"
     };
-    format!("{what} (verdict: {decision})")
+    format!("{what} (verdict: {})", text(record, "decision"))
 }
 
 fn request(record: &Value) -> String {
-    let text = |name: &str| record.get(name).and_then(Value::as_str).unwrap_or_default();
-    match (text("method"), text("name")) {
-        ("", _) => String::new(),
-        (method, name) if method == name => shown(method),
-        (method, name) => format!("{} {}", shown(method), shown(name)),
+    let (method, name) = (text(record, "method"), text(record, "name"));
+    if method.is_empty() || method == name {
+        method
+    } else {
+        format!("{method} {name}")
     }
 }
 
 fn policy_line(policy: &Value) -> String {
-    let text = |name: &str| policy.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (what, why) = match (text("fault"), text("decision")) {
-        ("", "ask") => ("ask", text("prompt")),
-        ("", decision) => (decision, text("reason")),
-        (fault, _) => (fault, text("what")),
+    let (fault, decision) = (text(policy, "fault"), text(policy, "decision"));
+    let (what, why) = match (fault.as_str(), decision.as_str()) {
+        ("", "ask") => ("ask", text(policy, "prompt")),
+        ("", decision) => (decision, text(policy, "reason")),
+        (fault, _) => (fault, text(policy, "what")),
     };
-    let mode = if text("mode") == "observe" {
+    let mode = if text(policy, "mode") == "observe" {
         " (observes)"
     } else {
         ""
     };
-    let why = if why.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", shown(why))
-    };
+    let colon = if why.is_empty() { "" } else { ": " };
     format!(
-        "{}{mode} {what} in {} µs{why}",
-        shown(text("policy")),
+        "{}{mode} {what} in {} µs{colon}{why}",
+        text(policy, "policy"),
         number(policy, "micros")
     )
 }

@@ -13,13 +13,15 @@ use gatewright::config::control_directory;
 use gatewright::host::control::SOCKET_SUFFIX;
 use serde_json::Value;
 
+use super::member::{elements, number, text};
 use super::{EXIT_FAILED, Usage, environment, shown};
 
 /// How long a gate may take to answer. A reload compiles.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 
 #[derive(Args, Debug)]
-#[command(after_help = "Exit codes: 0 at least one gate runs and no policy file is refused, 1 otherwise.")]
+#[command(after_help = "\
+Exit codes: 0 at least one gate runs, each answers, and none has refused a policy file or a reload; 1 otherwise.")]
 pub(super) struct Status {
     /// The process id of one gate; all gates of this user when left out
     pid: Option<u32>,
@@ -31,7 +33,7 @@ pub(super) struct Status {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Reads the configuration and every policy anew, and puts all of it in force, or nothing.
-Exit codes: 0 every gate reloaded, 1 one refused, with its reason, or none runs.")]
+Exit codes: 0 every gate reloaded, 1 one refused, with its reason, or did not answer, or none runs.")]
 pub(super) struct Reload {
     /// The process id of one gate; all gates of this user when left out
     pid: Option<u32>,
@@ -40,8 +42,7 @@ pub(super) struct Reload {
 impl Status {
     #[expect(clippy::print_stdout, reason = "the command's answer")]
     pub(super) fn run(self) -> Result<ExitCode> {
-        let answers = ask(self.pid, "status")?;
-        let mut good = !answers.is_empty();
+        let (answers, mut good) = ask(self.pid, "status")?;
         for (_, status) in &answers {
             good &= is_good(status);
             if self.json {
@@ -57,8 +58,7 @@ impl Status {
 impl Reload {
     #[expect(clippy::print_stdout, reason = "the command's answer")]
     pub(super) fn run(self) -> Result<ExitCode> {
-        let answers = ask(self.pid, "reload")?;
-        let mut good = !answers.is_empty();
+        let (answers, mut good) = ask(self.pid, "reload")?;
         for (pid, answer) in &answers {
             match answer.get("reason").and_then(Value::as_str) {
                 None => println!("gate {pid} has reloaded"),
@@ -80,31 +80,37 @@ fn exit(good: bool) -> ExitCode {
     }
 }
 
-/// The answer of one gate or of every gate of this user.
+/// The answer of one gate or of every gate of this user, and whether there is one and all that run gave theirs.
 #[expect(
     clippy::print_stderr,
     reason = "gates that are not there are told apart from answers"
 )]
-fn ask(pid: Option<u32>, word: &str) -> Result<Vec<(u32, Value)>> {
+fn ask(pid: Option<u32>, word: &str) -> Result<(Vec<(u32, Value)>, bool)> {
     let directory = control_directory(&environment).ok_or_else(|| {
         Usage("neither XDG_RUNTIME_DIR nor HOME is set, so gates have no place for their sockets".to_owned())
     })?;
     let mut sockets = sockets(&directory)?;
     sockets.retain(|(found, _)| pid.is_none_or(|pid| pid == *found));
     let mut answers = Vec::new();
+    let mut silent = 0_usize;
     for (found, socket) in sockets {
         match exchange(&socket, word) {
-            Ok(answer) => answers.push((found, answer)),
-            Err(error) => eprintln!("gatewright: gate {found} does not answer: {error:#}"),
+            Ok(Some(answer)) => answers.push((found, answer)),
+            Ok(None) => {}
+            Err(error) => {
+                silent += 1;
+                eprintln!("gatewright: gate {found} does not answer: {error:#}");
+            }
         }
     }
-    if answers.is_empty() {
+    if answers.is_empty() && silent == 0 {
         eprintln!(
             "gatewright: no gate runs; those started by `gatewright wrap` are seen in {}",
             directory.display()
         );
     }
-    Ok(answers)
+    let all = !answers.is_empty() && silent == 0;
+    Ok((answers, all))
 }
 
 fn sockets(directory: &Path) -> Result<Vec<(u32, PathBuf)>> {
@@ -128,12 +134,13 @@ fn sockets(directory: &Path) -> Result<Vec<(u32, PathBuf)>> {
     Ok(sockets)
 }
 
-fn exchange(socket: &Path, word: &str) -> Result<Value> {
+/// A gate's answer; none when the gate has ended.
+fn exchange(socket: &Path, word: &str) -> Result<Option<Value>> {
     let mut stream = match UnixStream::connect(socket) {
         // Its gate was killed and could not clean up.
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
             let _was_not_there = std::fs::remove_file(socket);
-            return Err(error).context("it has ended");
+            return Ok(None);
         }
         connected => connected?,
     };
@@ -141,34 +148,25 @@ fn exchange(socket: &Path, word: &str) -> Result<Value> {
     stream.write_all(format!("{word}\n").as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    serde_json::from_str(&answer).context("its answer is no JSON")
+    serde_json::from_str(&answer)
+        .map(Some)
+        .context("its answer is no JSON")
 }
 
 fn is_good(status: &Value) -> bool {
-    let policies = status.get("policies").and_then(Value::as_array);
-    policies
-        .into_iter()
-        .flatten()
-        .all(|policy| policy.get("failure").is_none_or(Value::is_null))
+    elements(status, "policies").all(|policy| policy.get("failure").is_none_or(Value::is_null))
         && status.pointer("/reloads/refused").is_none_or(Value::is_null)
 }
 
 /// The status in words. Names and reasons come from files, so they are shown escaped.
 fn told(status: &Value) -> String {
-    let text = |value: &Value, name: &str| shown(value.get(name).and_then(Value::as_str).unwrap_or_default());
-    let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64).unwrap_or_default();
     let mut words = format!(
         "gate {}, in front of {}\n  {}\n",
         number(status, "pid"),
         text(status, "server"),
         text(status, "engine")
     );
-    for policy in status
-        .get("policies")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for policy in elements(status, "policies") {
         // Writing into a text cannot fail.
         let _infallible = writeln!(
             words,

@@ -123,8 +123,8 @@ impl Wrap {
 }
 
 async fn serve(host: &Host, door: stdio::Stdio, child: &ChildSettings, reloads: Reloads) -> Result<Ended> {
-    stop_on_signals(host.shutdown())?;
     let (tasks, stop) = (TaskTracker::new(), host.shutdown());
+    stop_on_signals(&tasks, stop.clone())?;
     reloads.start(&tasks, &stop)?;
     let (link, running) = child::spawn(child)?;
     let ended = host.serve(door.client, link).await;
@@ -142,17 +142,18 @@ async fn serve(host: &Host, door: stdio::Stdio, child: &ChildSettings, reloads: 
 }
 
 /// SIGTERM and SIGINT stop the host: parked calls are refused, running ones may finish for a while.
-fn stop_on_signals(shutdown: CancellationToken) -> Result<()> {
+fn stop_on_signals(tasks: &TaskTracker, stop: CancellationToken) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         tokio::select! {
-            // Order does not matter: both mean the same.
+            // Order does not matter: each of them means the end.
+            () = stop.cancelled() => return,
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
         tracing::info!("told to stop");
-        shutdown.cancel();
+        stop.cancel();
     });
     Ok(())
 }

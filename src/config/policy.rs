@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::raw::{RawGrant, RawMode, RawPolicy};
-use super::{ConfigError, Environment, Source as ConfigFile, read_text, variable};
+use super::{ConfigError, ConfigFile, Environment, read_text, variable};
 use crate::decision::Mode;
 use crate::policy::builtin::{NAMES, builtin};
 use crate::policy::limits::{Grants, Limits, PolicySettings, Source};

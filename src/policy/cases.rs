@@ -7,11 +7,15 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::load::Policy;
+use super::text::escaped;
 use crate::decision::{Decision, Seam};
 use crate::seam::{Call, Context};
 
 /// The clock reading of a case that names none: the same on every machine.
 const NOW_UNIX_MS: u64 = 1_800_000_000_000;
+
+/// Text kept of what a case failed with, in bytes.
+const REASON_BYTES_MAX: usize = 2048;
 
 /// What a policy is told beside the call, as JSON has it. Members are named as in the contract's `context`;
 /// those that end in `-json` hold JSON, not text. What is left out is empty.
@@ -97,10 +101,14 @@ enum Expected {
 ///
 /// # Errors
 ///
-/// The reason, in words, also when the file cannot be read as cases.
+/// The reason, in words and without anything that a terminal obeys, also when the file cannot be read as cases.
 pub(super) fn passes(policy: &Policy, cases_json: &[u8]) -> Result<(), String> {
-    let cases: Vec<Case> =
-        serde_json::from_slice(cases_json).map_err(|error| format!("its cases cannot be read: {error}"))?;
+    let cases: Vec<Case> = serde_json::from_slice(cases_json).map_err(|error| {
+        format!(
+            "its cases cannot be read: {}",
+            escaped(error.to_string().as_bytes(), REASON_BYTES_MAX)
+        )
+    })?;
     // A thread of its own, because a runtime cannot be entered where the caller is in one.
     std::thread::scope(|scope| {
         let judged = scope.spawn(|| judge(policy, &cases)).join();
@@ -122,6 +130,8 @@ fn judge(policy: &Policy, cases: &[Case]) -> Result<(), String> {
             Ok(Decision::Ask(prompt)) => (Expected::Ask, prompt),
             Ok(Decision::Deny(reason)) => (Expected::Deny, reason),
             Err((fault, what)) => {
+                // A trap names functions of the guest, which are called whatever its author likes.
+                let what = escaped(what.as_bytes(), REASON_BYTES_MAX);
                 return Err(failed(
                     case,
                     &format!("it failed with {}: {what}", fault.code().as_str()),

@@ -178,18 +178,9 @@ fn effect(record: &PolicyRecord) -> Effect {
         (Mode::Observe, _) | (Mode::Enforce, Ok(Decision::Allow)) => Effect::Nothing,
         (Mode::Enforce, Ok(Decision::Ask(prompt))) => Effect::Ask(prompt.clone()),
         (Mode::Enforce, Ok(Decision::Deny(reason))) => Effect::Deny(Code::Denied, reason.clone()),
-        (Mode::Enforce, Err((fault, _))) => Effect::Deny(fault.code(), told(*fault).to_owned()),
-    }
-}
-
-/// What the client learns of a fault: nothing about the inside.
-fn told(fault: Fault) -> &'static str {
-    match fault {
-        Fault::Trap => "a policy failed",
-        Fault::Timeout => "a policy did not answer in time",
-        Fault::Memory => "a policy needed more memory than it may have",
-        Fault::Output => "a policy gave an answer that is none",
-        Fault::Internal => "the host failed while judging",
-        Fault::Load => "a policy is not in force",
+        (Mode::Enforce, Err((fault, _))) => {
+            let code = fault.code();
+            Effect::Deny(code, code.fixed_detail().to_owned())
+        }
     }
 }

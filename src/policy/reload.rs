@@ -25,6 +25,7 @@ use super::engine::Engine;
 use super::limits::{PolicySettings, Source};
 use super::live::LiveChain;
 use super::load::{LoadError, Policy};
+use super::text::escaped;
 use crate::clock::Clock;
 use crate::decision::Seam;
 use crate::vocabulary::Digest;
@@ -206,13 +207,10 @@ impl Reloader {
         let mut slots = Vec::new();
         let mut statuses = Vec::new();
         for (at, settings) in policies.into_iter().enumerate() {
-            let (policy, file, in_force) = match &settings.source {
-                Source::File(path) => {
-                    let generation = Generation::read(path, &settings)?;
-                    let policy = self.loader.load(&settings, &generation)?;
-                    (policy, Some(path.clone()), Some(generation.digest))
-                }
-                Source::Bytes { .. } => (self.loader.load_bytes(settings.clone())?, None, None),
+            let (policy, in_force) = self.loader.load_first(&settings)?;
+            let file = match &settings.source {
+                Source::File(path) => Some(path.clone()),
+                Source::Bytes { .. } => None,
             };
             statuses.push(PolicyStatus {
                 seam,
@@ -337,12 +335,40 @@ fn chain_of(slots: &[Slot]) -> Chain {
 }
 
 impl Loader {
+    /// Loads a policy as a gate does at its start: one in a file must pass the cases beside it. Blocks for as
+    /// long as compiling and judging takes.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] when the policy cannot be put in force.
+    pub fn load(&self, settings: &PolicySettings) -> Result<Policy, LoadError> {
+        self.load_first(settings).map(|(policy, _)| policy)
+    }
+
+    /// The policy, and for one in a file the generation that it is of.
+    fn load_first(&self, settings: &PolicySettings) -> Result<(Policy, Option<Digest>), LoadError> {
+        match &settings.source {
+            Source::File(path) => {
+                let generation = Generation::read(path, settings)?;
+                Ok((
+                    self.load_generation(settings, &generation)?,
+                    Some(generation.digest),
+                ))
+            }
+            Source::Bytes { .. } => Ok((self.load_bytes(settings.clone())?, None)),
+        }
+    }
+
     fn load_bytes(&self, settings: PolicySettings) -> Result<Policy, LoadError> {
         Policy::load_with(&self.engine, settings, self.cache.as_deref())
     }
 
     /// Loads exactly the bytes of a generation, and lets the policy judge its own cases.
-    fn load(&self, settings: &PolicySettings, generation: &Generation) -> Result<Policy, LoadError> {
+    fn load_generation(
+        &self,
+        settings: &PolicySettings,
+        generation: &Generation,
+    ) -> Result<Policy, LoadError> {
         let policy = self.load_bytes(PolicySettings {
             source: Source::Bytes {
                 name: settings.name.clone(),
@@ -402,7 +428,13 @@ impl Slot {
             }
         }
         self.new = None;
-        match read.and_then(|generation| Ok((loader.load(&self.settings, &generation)?, generation.digest))) {
+        let loaded = read.and_then(|generation| {
+            Ok((
+                loader.load_generation(&self.settings, &generation)?,
+                generation.digest,
+            ))
+        });
+        match loaded {
             Ok((policy, digest)) => {
                 self.replaced(policy, digest, loader, board);
                 Checked::Replaced
@@ -432,8 +464,9 @@ impl Slot {
 
     fn failed(&mut self, seen: Seen, error: &LoadError, loader: &Loader, board: &Board) {
         let reason = reason(error);
+        let logged = escaped(reason.as_bytes(), status::REASON_BYTES_MAX);
         tracing::error!(policy = %self.settings.name, in_force = %self.policy.digest(), code = error.code(),
-            "the policy's file is not put in force, the last good one stays: {reason}");
+            "the policy's file is not put in force, the last good one stays: {logged}");
         let file = match &seen {
             Seen::Generation(digest) => Some(*digest),
             Seen::Nothing(_) => None,

@@ -221,6 +221,24 @@ impl Limiter {
     pub(super) fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
+
+    fn granted(&mut self, taken: Result<(), String>) -> bool {
+        let granted = taken.is_ok();
+        if let Err(refused) = taken {
+            tracing::debug!(refused, "a policy was refused room");
+            self.refused = Some(refused);
+        }
+        granted
+    }
+}
+
+/// Takes `more` of what is left, or says why not.
+fn take(left: &mut usize, more: usize, what: &str) -> Result<(), String> {
+    let rest = left
+        .checked_sub(more)
+        .ok_or_else(|| format!("{more} more {what} were asked for, and the limit leaves {left}"))?;
+    *left = rest;
+    Ok(())
 }
 
 impl ResourceLimiter for Limiter {
@@ -231,17 +249,8 @@ impl ResourceLimiter for Limiter {
         _maximum: Option<usize>,
     ) -> Result<bool, wasmtime::Error> {
         let more = desired.saturating_sub(current);
-        if let Some(left) = self.memory_bytes_left.checked_sub(more) {
-            self.memory_bytes_left = left;
-            return Ok(true);
-        }
-        let refused = format!(
-            "{more} more bytes of memory were asked for, and the limit leaves {}",
-            self.memory_bytes_left
-        );
-        tracing::debug!(more, left = self.memory_bytes_left, "a policy was refused memory");
-        self.refused = Some(refused);
-        Ok(false)
+        let taken = take(&mut self.memory_bytes_left, more, "bytes of memory");
+        Ok(self.granted(taken))
     }
 
     fn table_growing(
@@ -251,21 +260,8 @@ impl ResourceLimiter for Limiter {
         _maximum: Option<usize>,
     ) -> Result<bool, wasmtime::Error> {
         let more = desired.saturating_sub(current);
-        if let Some(left) = self.table_elements_left.checked_sub(more) {
-            self.table_elements_left = left;
-            return Ok(true);
-        }
-        let refused = format!(
-            "{more} more table elements were asked for, and the limit leaves {}",
-            self.table_elements_left
-        );
-        tracing::debug!(
-            more,
-            left = self.table_elements_left,
-            "a policy was refused table elements"
-        );
-        self.refused = Some(refused);
-        Ok(false)
+        let taken = take(&mut self.table_elements_left, more, "table elements");
+        Ok(self.granted(taken))
     }
 
     fn instances(&self) -> usize {

@@ -128,19 +128,15 @@ async fn decisions_combine() {
     check("?p dno ?q", 2, "denied no").await;
     check("dno dyes", 1, "denied no").await;
 
-    check("X a", 1, "policy_trap a policy failed").await;
-    check("T", 1, "policy_timeout a policy did not answer in time").await;
-    check(
-        "M",
-        1,
-        "policy_memory a policy needed more memory than it may have",
-    )
-    .await;
-    check("O", 1, "policy_output a policy gave an answer that is none").await;
-    check("L", 1, "policy_load a policy is not in force").await;
-    check("!", 1, "policy_internal the host failed while judging").await;
-    check("?p ! ?q", 2, "policy_internal the host failed while judging").await;
-    check("X dno", 1, "policy_trap a policy failed").await;
+    let fixed = |code: Code| format!("{} {}", code.as_str(), code.fixed_detail());
+    check("X a", 1, &fixed(Code::PolicyTrap)).await;
+    check("T", 1, &fixed(Code::PolicyTimeout)).await;
+    check("M", 1, &fixed(Code::PolicyMemory)).await;
+    check("O", 1, &fixed(Code::PolicyOutput)).await;
+    check("L", 1, &fixed(Code::PolicyLoad)).await;
+    check("!", 1, &fixed(Code::PolicyInternal)).await;
+    check("?p ! ?q", 2, &fixed(Code::PolicyInternal)).await;
+    check("X dno", 1, &fixed(Code::PolicyTrap)).await;
 
     check("", 0, "denied the policy chain is empty").await;
     check("(a)", 1, "denied every policy of the chain only observes").await;

@@ -116,6 +116,26 @@ fn check_refuses_with_reason_and_remedy() {
     let text = write(folder.path(), "text.wasm", "this is no policy");
     check(&text, &["neither a WebAssembly component nor its text format"]);
     check(folder.path().to_str().unwrap(), &["not a regular file"]);
+    let cased = write(folder.path(), "cased.wat", &wat_policy(Does::Allow));
+    write(
+        folder.path(),
+        "cased.cases.json",
+        r#"[{"name": "keeps out", "call": "a", "expect": "deny"}]"#,
+    );
+    check(
+        &cased,
+        &["\"keeps out\" fails", "correct the policy or its `.cases.json`"],
+    );
+    // What strangers wrote is shown as one line without anything that a terminal obeys.
+    write(folder.path(), "cased.cases.json", "[{\"a\\u001b[2J\": 1}]");
+    check(&cased, &["its cases cannot be read", "a\\u{1b}[2J"]);
+    let traps = write(folder.path(), "traps.wat", &wat_policy(Does::Trap));
+    write(
+        folder.path(),
+        "traps.cases.json",
+        r#"[{"name": "runs", "call": "a", "expect": "allow"}]"#,
+    );
+    check(&traps, &["\"runs\" fails: it failed with policy_trap"]);
 }
 
 #[test]
@@ -312,6 +332,32 @@ fn explain_tells_a_decision_and_escapes_what_strangers_wrote() {
         code == 1 && stderr.contains("cannot read the audit log"),
         "{stderr}"
     );
+}
+
+/// Whoever changes a log can write anything into any member of it.
+#[test]
+fn explain_escapes_every_text_of_a_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = "0".repeat(32);
+    let hostile = "\u{1b}[2J\u{202e}";
+    let record = |kind: &str| {
+        serde_json::json!({
+            "decision_id": id, "kind": kind, "time": hostile, "outcome": hostile, "decision": hostile,
+            "method": hostile, "name": "x", "detail": hostile, "prompts": [hostile], "ask_outcome": hostile,
+            "policies": [
+                {"policy": hostile, "decision": hostile, "reason": hostile},
+                {"policy": hostile, "fault": hostile, "what": hostile},
+                {"policy": hostile, "decision": "ask", "prompt": hostile},
+            ],
+        })
+    };
+    let records = ["verdict", "question", "outcome", hostile].map(|kind| format!("{}\n", record(kind)));
+    let log = write(folder.path(), "audit.jsonl", &records.concat());
+    let (code, stdout, _) = run(&["explain", &id, "--audit", &log]);
+    assert_eq!(0, code);
+    let plain = |c: char| c == '\n' || c == 'µ' || (' '..='~').contains(&c);
+    assert!(stdout.chars().all(plain), "{stdout:?}");
+    assert_eq!(4, stdout.matches("ask in 0 µs: \\u{1b}").count(), "{stdout}");
 }
 
 #[test]

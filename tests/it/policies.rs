@@ -82,7 +82,7 @@ async fn a_chain_of_real_policies_concludes() {
     let verdict = chain.judge(&call("x")).await;
     let refused = Conclusion::Deny {
         code: Code::PolicyTrap,
-        detail: "a policy failed".to_owned(),
+        detail: Code::PolicyTrap.fixed_detail().to_owned(),
     };
     assert_eq!((refused, 2), (verdict.conclusion, verdict.policies.len()));
 }

@@ -7,7 +7,7 @@ use crate::policy::text::escaped;
 use crate::vocabulary::Digest;
 
 /// What is logged of a reason, in bytes; the status has all of it.
-const REASON_BYTES_MAX: usize = 4096;
+pub(super) const REASON_BYTES_MAX: usize = 4096;
 
 /// What is in force for one place of a chain, and what could not be put in force.
 #[derive(Clone, Debug)]

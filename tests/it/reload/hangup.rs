@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -224,6 +225,37 @@ fn a_good_file_comes_into_force() {
         .output()
         .unwrap();
     assert!(nobody.status.code() == Some(1), "{nobody:?}");
+}
+
+/// A reload that one gate may not have heard of has not reached every gate.
+#[test]
+fn a_gate_that_does_not_answer_is_a_failure() {
+    let gate = Gate::start();
+    let socket = |pid: &str| gate.path("gatewright").join(format!("{pid}.sock"));
+    // A socket of a gate that was killed: nobody listens any more.
+    drop(UnixListener::bind(socket("1")).unwrap());
+    let reload = || gatewright(&gate.folder).arg("reload").output().unwrap();
+    let ended = reload();
+    assert!(
+        ended.status.success() && !socket("1").exists(),
+        "it has ended, and its socket is cleared away: {ended:?}"
+    );
+    let silent = UnixListener::bind(socket("2")).unwrap();
+    let hangs_up = std::thread::spawn(move || drop(silent.accept().unwrap()));
+    let unheard = reload();
+    hangs_up.join().unwrap();
+    let (said, errors) = (
+        String::from_utf8(unheard.stdout).unwrap(),
+        String::from_utf8(unheard.stderr).unwrap(),
+    );
+    assert!(
+        unheard.status.code() == Some(1)
+            && said.contains("has reloaded")
+            && errors.contains("gate 2 does not answer"),
+        "{said}{errors}"
+    );
+    fs::remove_file(socket("2")).unwrap();
+    gate.end();
 }
 
 #[test]

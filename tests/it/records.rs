@@ -280,12 +280,12 @@ async fn a_call_that_a_policy_failed_on() {
                 server "upstream" transport "stdio" seam "tools" method "tools/call" name "deploy"
                 arguments_digest "sha256:9569c816fb5395d214ec532614e09f8d505cfd2fbe19021d2b1dacc81fc41004"
                 arguments "{\"to\":\"staging\"}" extra "{}" decision "deny" code "policy_trap"
-                detail "a policy failed" forwarded false
+                detail "a policy failed while judging this request; see the audit record" forwarded false
                 revision "sha256:1af88e4ff6b10998cdc73577ebce97108a8e4803a04f557a1294dd31c535a7ca"
                 policy {"policy":"stand-in","digest":"sha256:d6051828bcfb0d71b36b47bae7a08a68b33db611fe7209eda303167ed78d21fe","mode":"enforce","fault":"policy_trap","what":"wasm `unreachable` executed","now_unix_ms":1796000000000,"micros":12}
                 chain "00000000000000000000000000000001" seq 0
                 prev "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-                hash "sha256:0e8a015f36a4bd920a9c8b41242157775cd267ea4b8f771c8a4ab5bb3c1a1130"
+                hash "sha256:48efd383a03ed07a53e6d60c2f47289efbd4a61eea8730948c2f41d5b526aa68"
         "#]],
     );
     assert!(harness.upstream.calls().is_empty());

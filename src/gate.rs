@@ -34,10 +34,9 @@ use crate::wire::refusal::Refusal;
 use crate::wire::shape::Judged;
 
 use ask::parked::{Questions, Total};
-use ask::question::Question;
 use ask::sealed::{Bindings, Carried, KEY_PREFIX, Purpose, STATE_PREFIX, SealError, Sealer, StateError};
 use ask::{Answer, AskOutcome, AskSettings};
-use deliver::{Approval, Ticket};
+use deliver::{Approval, Carry, Ticket};
 use permit::Permit;
 use record::Case;
 
@@ -518,8 +517,6 @@ impl Presented {
     }
 }
 
-use deliver::Carry;
-
 /// A seam without a chain lets pass, but no tool that declares itself destructive.
 fn unset(seam: Seam, tool_json: &str) -> Verdict {
     let conclusion = match seam {
@@ -570,16 +567,4 @@ fn without_ours(responses: &str) -> String {
     ours.iter().fold(responses.to_owned(), |kept, name| {
         object::with_member(&kept, name, None)
     })
-}
-
-/// Only for [`Case::question`].
-fn question_of<'a>(case: &Case<'a>, prompts: &'a [String]) -> Question<'a> {
-    Question {
-        decision_id: case.id,
-        tool: &case.attempt.judged.name,
-        server: &case.gate.server,
-        args_json: &case.attempt.judged.args_json,
-        extra_json: &case.attempt.judged.extra_json,
-        prompts,
-    }
 }

@@ -44,7 +44,7 @@ Policy files are followed: a new one replaces the old one between two judgements
 its own NAME.cases.json; otherwise the old one stays. SIGHUP or `gatewright reload` reads everything anew.
 `gatewright status` shows what is in force. Logs go to standard error; GATEWRIGHT_LOG=debug shows more.
 
-Exit codes: 0 the client has gone, 2 bad usage, configuration or policy, 1 anything else.")]
+Exit codes: 0 the client has gone or a signal said to stop, 2 bad usage, configuration or policy, 1 anything else.")]
 pub(super) struct Wrap {
     /// A policy that judges tools/call
     #[arg(long, value_name = "POLICY")]

@@ -52,7 +52,14 @@ impl<'a> Case<'a> {
     where
         'a: 'q,
     {
-        super::question_of(self, prompts)
+        Question {
+            decision_id: self.id,
+            tool: &self.attempt.judged.name,
+            server: &self.gate.server,
+            args_json: &self.attempt.judged.args_json,
+            extra_json: &self.attempt.judged.extra_json,
+            prompts,
+        }
     }
 
     pub(super) fn ticket(&self, approval: Option<Approval>) -> Ticket {

@@ -48,13 +48,11 @@ impl Report {
     }
 }
 
-/// Judges `call` again and again. Blocks until that is done.
-///
-/// Must not be called on a thread of an asynchronous runtime: it makes its own.
+/// Judges `call` again and again, on threads of its own. Blocks until that is done.
 ///
 /// # Errors
 ///
-/// When the system gives no runtime.
+/// When the system gives no runtime, or a thread panicked.
 pub fn run(policy: &Policy, call: &Call<'_>, effort: Effort) -> std::io::Result<Report> {
     let start = Barrier::new(effort.threads.get());
     let measured: Vec<_> = std::thread::scope(|scope| {

@@ -21,7 +21,7 @@ use crate::wire::{object, refusal};
 const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// The start of the session was refused; the same code as a refused read, so that no client retries.
-const START_REFUSED: i64 = -31403;
+pub(super) const START_REFUSED: i64 = refusal::REFUSED_READ;
 
 /// Why a request is answered at once, before any policy.
 struct Rejected {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
+use super::client::START_REFUSED;
 use super::state::{Forwarded, InFlight, Opening, Stage};
 use super::{CallDesk, Session, Turn};
 use crate::audit::{OutcomeRecord, Record};
@@ -108,7 +109,7 @@ impl Session {
         self.check_start(caller.era).await;
         let refused = self.state().start_refused.clone();
         if let Some(why) = refused {
-            return self.answer_error(&id, -31403, &why, None).await;
+            return self.answer_error(&id, START_REFUSED, &why, None).await;
         }
         let tool_json = match self.tool_json(&judged, caller.era).await {
             Ok(tool_json) => tool_json,

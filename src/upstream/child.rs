@@ -39,7 +39,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// The command that starts an upstream. Comes from configuration only, never from a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildSettings {
-    /// The program and its arguments; never empty.
+    /// The program: a path, or a name that is looked for in `PATH`.
     pub program: OsString,
     /// The arguments.
     pub arguments: Vec<OsString>,

@@ -226,7 +226,7 @@ impl Response {
 }
 
 /// The members of an envelope, which no other member may resemble.
-const ENVELOPE: &[&str] = &["jsonrpc", "id", "method", "params", "result", "error"];
+pub(super) const ENVELOPE: &[&str] = &["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// Reads one line of a client; nothing for a line of white space.
 ///

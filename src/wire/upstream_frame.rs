@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::frame::{Envelope, Notification, is_variant};
+use super::frame::{ENVELOPE, Envelope, Notification, is_variant};
 use super::id::RequestId;
 use super::object;
 use super::scan::scan_syntax;
@@ -117,8 +117,6 @@ impl UpstreamRequest {
 
 /// Values of an upstream may be nested this deep; deeper ones end the call that they answer.
 pub const DEPTH_MAX: usize = 1024;
-
-const ENVELOPE: &[&str] = &["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// Reads one line of an upstream.
 ///

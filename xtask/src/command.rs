@@ -15,21 +15,22 @@ pub(crate) fn root() -> Result<PathBuf> {
 }
 
 /// `cargo` with these arguments, at the top of the repository.
-///
-/// Without what cargo tells the programs that it runs: variables about the package `xtask` would
-/// make build scripts elsewhere run again.
 pub(crate) fn cargo(arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root()?);
+    forget_package(&mut command);
+    Ok(command)
+}
+
+/// Keeps from a command what cargo tells the programs that it runs: variables about the package `xtask`
+/// would make build scripts elsewhere run again.
+pub(crate) fn forget_package(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
-        if name
-            .to_str()
-            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
-        {
-            command.env_remove(name);
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&*name);
         }
     }
-    Ok(command)
 }
 
 /// Runs the command to its end.

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::command::{output, root};
+use crate::command::{forget_package, output, root};
 
 /// What a reader runs and this does not: it is the very command that runs this.
 const RUN_ELSEWHERE: &[&str] = &["cargo xtask test\n"];
@@ -106,14 +106,9 @@ fn run_block(block: &Block, here: &Path, place: &Path) -> Result<PathBuf> {
         .env("XDG_CACHE_HOME", place.join("cache"))
         .env_remove("XDG_RUNTIME_DIR")
         .env_remove("CARGO_TARGET_DIR")
+        .env_remove("RUSTUP_TOOLCHAIN")
         .stdin(Stdio::null());
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "RUSTUP_TOOLCHAIN"
-        {
-            command.env_remove(name);
-        }
-    }
+    forget_package(&mut command);
     let result = command.output().context("cannot run bash")?;
     let printed = String::from_utf8_lossy(&result.stdout);
     if !result.status.success() {

@@ -1,4 +1,4 @@
-//! What is known of a loaded policy, for `check`, `inspect` and `status`.
+//! What is known of a loaded policy, for `check`, `bench` and `status`.
 
 use std::time::Duration;
 

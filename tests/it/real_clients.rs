@@ -1,4 +1,5 @@
-//! The official filesystem server behind `wrap`, driven by the official clients.
+//! The official filesystem server behind `wrap`, driven by the official clients; and, because it speaks the
+//! 2025 revisions only, a server on the official Python package that speaks 2026-07-28 as well.
 //!
 //! What a call did is read off the disk: a refused one left nothing there.
 
@@ -10,30 +11,72 @@ use gatewright::audit::read::verify;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// An official client, and how it is started.
+/// An official client.
 #[derive(Clone, Copy, Debug)]
 enum Client {
     Python,
     TypeScript,
 }
 
+/// A server behind the gate.
+#[derive(Clone, Copy, Debug)]
+enum Server {
+    /// `@modelcontextprotocol/server-filesystem`.
+    Filesystem,
+    /// `tests/peers/server.py`.
+    Files,
+}
+
+/// Who talks to whom, and the revision on which they agree.
+#[derive(Clone, Copy, Debug)]
+struct Peers(Client, Server, &'static str);
+
+const LATEST_OF_2025: &str = "2025-11-25";
+const STATELESS: &str = "2026-07-28";
+
+/// A folder of installed peers.
+fn installed(name: &str) -> PathBuf {
+    let folder = top().join("target/peers").join(name);
+    assert!(
+        folder.join("complete").is_file(),
+        "{} is not installed: run `cargo xtask peers`",
+        folder.display()
+    );
+    folder
+}
+
 impl Client {
     fn command(self) -> Command {
-        let peers = top().join("target/peers");
-        let (program, folder, script) = match self {
-            Self::Python => (peers.join("python/bin/python"), peers.join("python"), "client.py"),
-            Self::TypeScript => (PathBuf::from("node"), peers.join("node"), "client.mjs"),
+        let (folder, program, script) = match self {
+            Self::Python => (installed("python"), "bin/python", "client.py"),
+            Self::TypeScript => (installed("node"), "node", "client.mjs"),
         };
-        assert!(
-            folder.join("complete").is_file(),
-            "{} is not installed: run `cargo xtask peers`",
-            folder.display()
-        );
+        let program = match self {
+            Self::Python => folder.join(program),
+            Self::TypeScript => PathBuf::from(program),
+        };
         let mut command = Command::new(program);
         command
             .arg(top().join("tests/peers").join(script))
             .current_dir(folder);
         command
+    }
+}
+
+impl Server {
+    fn command(self, place: &Place) -> Vec<PathBuf> {
+        match self {
+            Self::Filesystem => vec![
+                "node".into(),
+                installed("node").join("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"),
+                place.path("share"),
+                place.path("private"),
+            ],
+            Self::Files => vec![
+                installed("python").join("bin/python"),
+                top().join("tests/peers/server.py"),
+            ],
+        }
     }
 }
 
@@ -66,7 +109,7 @@ impl Place {
             r#"
 [[tools]]
 policy = "builtin:allowlist"
-config = {{ allow = ["list_*", "read_*", "write_file"], ask = ["create_directory"], prompt = "A new folder?" }}
+config = {{ allow = ["list_*", "read_*", "write_file"], ask = ["create_directory", "edit_file"], prompt = "A new folder?" }}
 deadline-ms = 500
 
 [[tools]]
@@ -78,6 +121,7 @@ roots = [{share:?}]
 read_text_file = {{ arguments = ["path"] }}
 write_file = {{ arguments = ["path"] }}
 create_directory = {{ arguments = ["path"] }}
+edit_file = {{ arguments = ["path"] }}
 
 [ask]
 deadline-ms = 3000
@@ -90,23 +134,25 @@ to = "audit.jsonl"
     }
 
     /// Runs the steps, and gives the outcome of each and the questions that were put.
-    fn run(&self, client: Client, elicitation: Option<&str>, steps: &[Value]) -> (Vec<Value>, Vec<String>) {
-        let server = top()
-            .join("target/peers/node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js");
+    fn run(&self, peers: Peers, elicitation: Option<&str>, steps: &[Value]) -> (Vec<Value>, Vec<String>) {
+        let Peers(client, server, revision) = peers;
+        let gate = PathBuf::from(env!("CARGO_BIN_EXE_gatewright"));
+        let mut command = vec![gate, "wrap".into(), "--config".into()];
+        command.extend([self.path("gatewright.toml"), "--".into()]);
+        command.extend(server.command(self));
         let script = json!({
-            "command": [
-                env!("CARGO_BIN_EXE_gatewright"), "wrap", "--config", self.path("gatewright.toml"), "--",
-                "node", server, self.path("share"), self.path("private"),
-            ],
+            "command": command,
             "env": {"PATH": std::env::var("PATH").unwrap(), "GATEWRIGHT_LOG": "warn"},
             "elicitation": elicitation,
+            "legacy": revision != STATELESS,
             "steps": steps,
         });
         let output = client.command().arg(script.to_string()).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{client:?}: {stderr}");
+        assert!(output.status.success(), "{peers:?}: {stderr}");
         let said: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{client:?}: {error} in {:?}; {stderr}", output.stdout));
+            .unwrap_or_else(|error| panic!("{peers:?}: {error} in {:?}; {stderr}", output.stdout));
+        assert_eq!(json!(revision), said["revision"]);
         let log = fs::read(self.path("audit.jsonl")).unwrap();
         assert_eq!(
             Vec::<(u64, String)>::new(),
@@ -142,14 +188,14 @@ fn assert_refused(outcome: &Value, code: &str) {
     assert_eq!(refusal, &text, "the text says the same");
 }
 
-fn lists_reads_and_writes(client: Client) {
+fn lists_reads_and_writes(peers: Peers) {
     let place = Place::new();
     let steps = [
         json!({"do": "list_tools"}),
         place.call("read_text_file", "share/a.txt"),
         place.call("write_file", "share/b.txt"),
     ];
-    let (outcomes, questions) = place.run(client, Some("decline"), &steps);
+    let (outcomes, questions) = place.run(peers, Some("decline"), &steps);
     let tools = outcomes[0]["tools"].as_array().unwrap();
     assert!(tools.contains(&json!("write_file")) && tools.contains(&json!("create_directory")));
     assert_eq!(json!("hello"), outcomes[1]["text"]);
@@ -158,7 +204,7 @@ fn lists_reads_and_writes(client: Client) {
     assert!(questions.is_empty(), "{questions:?}");
 }
 
-fn denies_a_path_and_a_tool(client: Client) {
+fn denies_a_path_and_a_tool(peers: Peers) {
     let place = Place::new();
     let steps = [
         place.call("write_file", "private/b.txt"),
@@ -166,7 +212,7 @@ fn denies_a_path_and_a_tool(client: Client) {
         place.call("delete_everything", "share/a.txt"),
         place.call("read_text_file", "share/a.txt"),
     ];
-    let (outcomes, _) = place.run(client, Some("approve"), &steps);
+    let (outcomes, _) = place.run(peers, Some("approve"), &steps);
     for outcome in &outcomes[..3] {
         assert_refused(outcome, "denied");
     }
@@ -179,13 +225,13 @@ fn denies_a_path_and_a_tool(client: Client) {
 }
 
 /// Asked once; `refused` is none for an approval.
-fn asks(client: Client, elicitation: Option<&str>, refused: Option<&str>) {
+fn asks(peers: Peers, elicitation: Option<&str>, refused: Option<&str>) {
     let place = Place::new();
     let steps = [
         place.call("create_directory", "share/new"),
         place.call("read_text_file", "share/a.txt"),
     ];
-    let (outcomes, questions) = place.run(client, elicitation, &steps);
+    let (outcomes, questions) = place.run(peers, elicitation, &steps);
     match refused {
         None => assert_eq!(json!(false), outcomes[0]["is_error"], "{outcomes:?}"),
         Some(code) => assert_refused(&outcomes[0], code),
@@ -210,26 +256,104 @@ fn asks(client: Client, elicitation: Option<&str>, refused: Option<&str>) {
     }
 }
 
-macro_rules! with_both_clients {
-    ($($name:ident: $check:expr;)*) => {
-        mod python {
-            use super::*;
-            $(#[test] fn $name() { $check(Client::Python); })*
-        }
-        mod typescript {
-            use super::*;
-            $(#[test] fn $name() { $check(Client::TypeScript); })*
-        }
+/// The server has a question of its own, which follows the gate's.
+fn asks_and_relays(peers: Peers) {
+    let place = Place::new();
+    let (outcomes, questions) = place.run(peers, Some("approve"), &[place.call("edit_file", "share/a.txt")]);
+    assert_eq!(json!(false), outcomes[0]["is_error"], "{outcomes:?}");
+    assert_eq!("as asked", fs::read_to_string(place.path("share/a.txt")).unwrap());
+    let [ours, theirs] = questions.as_slice() else {
+        panic!("two questions: {questions:?}")
+    };
+    assert!(ours.starts_with("Gatewright asks for your approval."), "{ours}");
+    assert_eq!("What shall a.txt say?", theirs);
+
+    let (outcomes, questions) = place.run(peers, Some("decline"), &[place.call("edit_file", "share/a.txt")]);
+    assert_refused(&outcomes[0], "declined");
+    assert_eq!(1, questions.len(), "the server was not even asked: {questions:?}");
+}
+
+macro_rules! with_peers {
+    ($($peers:ident: $($check:ident)*;)*) => {
+        $(mod $peers {
+            $(#[test] fn $check() { super::$check(super::$peers()); })*
+        })*
     };
 }
 
-with_both_clients! {
-    listing_reading_and_writing_run: lists_reads_and_writes;
-    a_denied_path_and_a_denied_tool_leave_nothing: denies_a_path_and_a_tool;
-    an_approved_call_runs: |client| asks(client, Some("approve"), None);
-    a_declined_call_does_not: |client| asks(client, Some("decline"), Some("declined"));
-    a_cancelled_call_does_not: |client| asks(client, Some("cancel"), Some("cancelled"));
-    accepted_with_an_empty_object_is_no_approval: |client| asks(client, Some("empty"), Some("not_approved"));
-    an_unanswered_call_times_out: |client| asks(client, Some("silence"), Some("timeout"));
-    a_client_that_cannot_be_asked_is_told_so: |client| asks(client, None, Some("cannot_ask"));
+fn python() -> Peers {
+    Peers(Client::Python, Server::Filesystem, LATEST_OF_2025)
+}
+
+fn typescript() -> Peers {
+    Peers(Client::TypeScript, Server::Filesystem, LATEST_OF_2025)
+}
+
+fn python_stateless() -> Peers {
+    Peers(Client::Python, Server::Files, STATELESS)
+}
+
+fn python_and_a_server_that_asks() -> Peers {
+    Peers(Client::Python, Server::Files, LATEST_OF_2025)
+}
+
+fn typescript_and_a_server_that_asks() -> Peers {
+    Peers(Client::TypeScript, Server::Files, LATEST_OF_2025)
+}
+
+fn an_approved_call_runs(peers: Peers) {
+    asks(peers, Some("approve"), None);
+}
+
+fn a_declined_call_does_not(peers: Peers) {
+    asks(peers, Some("decline"), Some("declined"));
+}
+
+fn a_cancelled_call_does_not(peers: Peers) {
+    asks(peers, Some("cancel"), Some("cancelled"));
+}
+
+fn accepted_with_an_empty_object_is_no_approval(peers: Peers) {
+    asks(peers, Some("empty"), Some("not_approved"));
+}
+
+fn an_unanswered_call_times_out(peers: Peers) {
+    asks(peers, Some("silence"), Some("timeout"));
+}
+
+fn a_client_that_cannot_be_asked_is_told_so(peers: Peers) {
+    asks(peers, None, Some("cannot_ask"));
+}
+
+with_peers! {
+    python:
+        lists_reads_and_writes
+        denies_a_path_and_a_tool
+        an_approved_call_runs
+        a_declined_call_does_not
+        a_cancelled_call_does_not
+        accepted_with_an_empty_object_is_no_approval
+        an_unanswered_call_times_out
+        a_client_that_cannot_be_asked_is_told_so;
+    typescript:
+        lists_reads_and_writes
+        denies_a_path_and_a_tool
+        an_approved_call_runs
+        a_declined_call_does_not
+        a_cancelled_call_does_not
+        accepted_with_an_empty_object_is_no_approval
+        an_unanswered_call_times_out
+        a_client_that_cannot_be_asked_is_told_so;
+    // No call waits in this era, so none times out: the question is a result.
+    python_stateless:
+        lists_reads_and_writes
+        denies_a_path_and_a_tool
+        an_approved_call_runs
+        a_declined_call_does_not
+        a_cancelled_call_does_not
+        accepted_with_an_empty_object_is_no_approval
+        a_client_that_cannot_be_asked_is_told_so
+        asks_and_relays;
+    python_and_a_server_that_asks: asks_and_relays;
+    typescript_and_a_server_that_asks: asks_and_relays;
 }

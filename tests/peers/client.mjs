@@ -24,6 +24,9 @@ const client = new Client({ name: "peer", version: "1" }, { capabilities });
 if (script.elicitation !== null) {
   client.setRequestHandler(ElicitRequestSchema, (request) => {
     questions.push(request.params.message);
+    if ("text" in request.params.requestedSchema.properties) {
+      return { action: "accept", content: { text: "as asked" } };
+    }
     return ANSWERS[script.elicitation] ?? new Promise(() => {});
   });
 }
@@ -46,9 +49,12 @@ async function step(what) {
 }
 
 const [command, ...args] = script.command;
-await client.connect(new StdioClientTransport({ command, args, env: script.env }));
+const transport = new StdioClientTransport({ command, args, env: script.env });
+let revision = null;
+transport.setProtocolVersion = (agreed) => (revision = agreed);
+await client.connect(transport);
 const outcomes = [];
 for (const what of script.steps) outcomes.push(await step(what));
 await client.close();
-console.log(JSON.stringify({ outcomes, questions }));
+console.log(JSON.stringify({ revision, outcomes, questions }));
 process.exit(0);

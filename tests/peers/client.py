@@ -1,8 +1,9 @@
 """Drives the official Python client over stdio, as `client.mjs` does with the TypeScript one.
 
 The one argument is a JSON object: the server's `command`, what the person does with a question
-(`elicitation`: approve, decline, cancel, empty, silence, or null for a client that cannot show one), and
-`steps`. Prints one JSON array with an outcome for each step, and the messages of the questions.
+(`elicitation`: approve, decline, cancel, empty, silence, or null for a client that cannot show one), whether
+the client knows the 2025 revisions only (`legacy`), and `steps`. A question of the server itself is answered
+with a text. Prints the revision that was agreed on, an outcome for each step, and the questions.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ def answers(kind, questions):
 
     async def answer(_context, params):
         questions.append(params.message)
+        if "text" in params.requested_schema["properties"]:
+            return types.ElicitResult(action="accept", content={"text": "as asked"})
         if kind == "silence":
             await asyncio.Event().wait()
         return types.ElicitResult(**results[kind])
@@ -52,10 +55,12 @@ async def main():
     client = Client(
         StdioServerParameters(command=program, args=arguments, env=script["env"]),
         elicitation_callback=answers(script["elicitation"], questions),
+        mode="legacy" if script["legacy"] else "auto",
     )
     async with client:
         outcomes = [await step(client, what) for what in script["steps"]]
-    print(json.dumps({"outcomes": outcomes, "questions": questions}))
+        revision = client.protocol_version
+    print(json.dumps({"revision": revision, "outcomes": outcomes, "questions": questions}))
 
 
 asyncio.run(main())

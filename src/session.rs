@@ -129,7 +129,7 @@ impl Session {
     }
 
     /// Runs the conversation until the client has gone or the host stops, and what still runs is done or
-    /// [`DRAIN_WITHIN`] is over.
+    /// the time for that is over.
     pub async fn run(
         self: Arc<Self>,
         mut lines: mpsc::Receiver<Line>,

@@ -1,7 +1,7 @@
 //! Frames of a client: one strict reading, and the splices that are allowed afterwards.
 //!
 //! INVARIANT: a [`Request`] holds the very bytes that passed the scan; [`Request::to_upstream`] changes
-//! the id and nothing else, and [`Request::with_param`] only the member that it names.
+//! the id and nothing else, and `with_param` only the member that it names.
 
 use std::ops::Range;
 

@@ -4,11 +4,13 @@
 //! started; a minimal environment; and an end: standard input closes, then SIGTERM, then SIGKILL,
 //! within [`ENDS_WITHIN`]. Its own end is the end: what it started and left behind is killed.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -91,7 +93,8 @@ pub fn spawn(settings: &ChildSettings) -> Result<(Link, Running), SpawnError> {
     let passed = PASSED_ENVIRONMENT
         .iter()
         .filter_map(|name| Some((*name, std::env::var_os(name)?)));
-    let mut child = Command::new(&settings.program)
+    let mut child = Command::new(found(&settings.program, &path_of(settings)))
+        .arg0(&settings.program)
         .args(&settings.arguments)
         .env_clear()
         .envs(passed)
@@ -123,6 +126,30 @@ pub fn spawn(settings: &ChildSettings) -> Result<(Link, Running), SpawnError> {
         },
     ));
     Ok((link, Running { watch, end }))
+}
+
+/// Where the child will look for programs.
+fn path_of(settings: &ChildSettings) -> OsString {
+    let named = settings.environment.iter().rfind(|(name, _)| name == "PATH");
+    match named {
+        Some((_, path)) => path.clone(),
+        None => std::env::var_os("PATH").unwrap_or_default(),
+    }
+}
+
+/// The file of a program, or its name where none is found, whose start then fails.
+///
+/// A program that the standard library has to look for in a `PATH` that differs is started with `fork`, and
+/// wasmtime's hook for that leaves a descriptor of this process open in it. One with a path is not.
+fn found(program: &OsStr, path: &OsStr) -> PathBuf {
+    let name = Path::new(program);
+    if name.parent() != Some(Path::new("")) {
+        return name.to_owned();
+    }
+    std::env::split_paths(path)
+        .map(|folder| Path::new(".").join(folder).join(name))
+        .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
+        .unwrap_or_else(|| name.to_owned())
 }
 
 struct Pipes {

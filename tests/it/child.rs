@@ -1,5 +1,6 @@
 //! An MCP server as a child process: its environment, its end, and what it may do wrong.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
@@ -84,6 +85,26 @@ async fn its_environment_is_small() {
         std::env::var_os("CARGO_MANIFEST_DIR").is_some(),
         "there was something to leak"
     );
+    running.end().await;
+}
+
+#[tokio::test]
+async fn it_is_found_where_its_own_path_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ["none", "no-program", "first", "second"].map(|place| folder.path().join(place));
+    for place in &path[1..] {
+        std::fs::create_dir(place).unwrap();
+    }
+    std::fs::write(path[1].join("server"), "this is no program").unwrap();
+    symlink("/bin/echo", path[2].join("server")).unwrap();
+    symlink("/bin/false", path[3].join("server")).unwrap();
+    let settings = ChildSettings {
+        program: "server".into(),
+        arguments: vec!["found".into()],
+        environment: vec![("PATH".into(), std::env::join_paths(path).unwrap())],
+    };
+    let (mut link, running) = spawn(&settings).unwrap();
+    assert_eq!("found", line(&mut link).await);
     running.end().await;
 }
 

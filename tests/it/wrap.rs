@@ -397,6 +397,34 @@ fn only_named_variables_reach_the_server() {
     );
 }
 
+/// Of wasmtime's hook for `fork`, a server once got a descriptor.
+#[test]
+fn no_descriptor_but_the_three_reaches_the_server() {
+    const LIST: &str = r#"
+import os, sys
+# The descriptor by which the folder is listed is gone when it is looked at.
+fds = [fd for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
+print(sorted(int(fd) for fd in fds), file=sys.stderr)
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let said = |mut command: Command| {
+        let output = command
+            .args(["python3", "-c", LIST])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let mut gate = gatewright(folder.path());
+    gate.args(["wrap", "--tools", "builtin:allow-all", "--"]);
+    let (bare, wrapped) = (said(Command::new("env")), said(gate));
+    assert!(bare.starts_with("[0, 1, 2"), "{bare}");
+    assert_eq!(
+        bare, wrapped,
+        "what whoever runs this test leaves open is not ours"
+    );
+}
+
 /// What cannot start says why in one place and starts no server.
 #[track_caller]
 fn check_no_start(arguments: &[&str], code: i32, parts: &[&str]) {

@@ -12,7 +12,7 @@ pub mod read;
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -186,7 +186,7 @@ struct Chain {
     output: Output,
     seq: u64,
     prev: Digest,
-    /// A line was cut by a failed write; the next one starts on a line of its own.
+    /// A line was cut, by a failed write or before this process; the next one starts on a line of its own.
     torn: bool,
 }
 
@@ -222,7 +222,12 @@ impl AuditLog {
             Sink::Stderr => Output::Stderr,
             Sink::Off => Output::Off,
         };
-        Self::new(output, settings.arguments, settings.on_failure, clock)
+        let mut log = Self::new(output, settings.arguments, settings.on_failure, clock)?;
+        if let Sink::File(path) = &settings.sink {
+            let chain = log.chain.get_mut().unwrap_or_else(PoisonError::into_inner);
+            chain.torn = ends_inside_a_line(path).unwrap_or(false);
+        }
+        Ok(log)
     }
 
     /// A log in memory, with arguments, and the lines that it holds.
@@ -326,4 +331,16 @@ fn open_file(path: &Path) -> std::io::Result<File> {
         .create(true)
         .mode(0o600)
         .open(path)
+}
+
+/// Whether a process before this one left half a line at the end of the file. Of anything but a regular file
+/// that cannot be known.
+fn ends_inside_a_line(path: &Path) -> std::io::Result<bool> {
+    let metadata = std::fs::metadata(path)?;
+    let Some(last) = metadata.len().checked_sub(1).filter(|_| metadata.is_file()) else {
+        return Ok(false);
+    };
+    let mut byte = [0];
+    File::open(path)?.read_exact_at(&mut byte, last)?;
+    Ok(byte != *b"\n")
 }

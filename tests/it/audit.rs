@@ -112,6 +112,22 @@ fn several_processes_may_share_a_file() {
     assert!(report.faults.is_empty(), "{:?}", report.faults);
 }
 
+/// A process that was killed as the disk was full leaves half a line, which must not swallow the next record.
+#[test]
+fn half_a_line_of_an_earlier_process_spoils_no_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    append(&open(&path), "before");
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, [&whole, &whole[..whole.len() / 2]].concat()).unwrap();
+    append(&open(&path), "after");
+    append(&open(&path), "later");
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(4, text.lines().count(), "{text}");
+    assert_eq!(vec![(2, "not a record".to_owned())], faults(&text));
+    assert_eq!(3, find(text.as_bytes(), &"07".repeat(16)).unwrap().len());
+}
+
 #[test]
 fn only_its_user_can_read_it() {
     let folder = tempfile::tempdir().unwrap();

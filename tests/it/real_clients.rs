@@ -110,11 +110,11 @@ impl Place {
 [[tools]]
 policy = "builtin:allowlist"
 config = {{ allow = ["list_*", "read_*", "write_file"], ask = ["create_directory", "edit_file"], prompt = "A new folder?" }}
-deadline-ms = 500
+deadline-ms = 2000
 
 [[tools]]
 policy = "builtin:paths"
-deadline-ms = 500
+deadline-ms = 2000
 [tools.config]
 roots = [{share:?}]
 [tools.config.tools]

@@ -48,6 +48,13 @@ async function step(what) {
   }
 }
 
+// A client that waits for ever fails its test instead of holding it up.
+const LATE_MS = 60_000;
+setTimeout(() => {
+  console.error("the client waits for ever");
+  process.exit(1);
+}, LATE_MS).unref();
+
 const [command, ...args] = script.command;
 const transport = new StdioClientTransport({ command, args, env: script.env });
 let revision = null;

@@ -48,6 +48,10 @@ async def step(client, what):
     }
 
 
+# A client that waits for ever fails its test instead of holding it up.
+LATE_SECONDS = 60
+
+
 async def main():
     script = json.loads(sys.argv[1])
     program, *arguments = script["command"]
@@ -63,4 +67,4 @@ async def main():
     print(json.dumps({"revision": revision, "outcomes": outcomes, "questions": questions}))
 
 
-asyncio.run(main())
+asyncio.run(asyncio.wait_for(main(), LATE_SECONDS))

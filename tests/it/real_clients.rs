@@ -140,9 +140,11 @@ to = "audit.jsonl"
         let mut command = vec![gate, "wrap".into(), "--config".into()];
         command.extend([self.path("gatewright.toml"), "--".into()]);
         command.extend(server.command(self));
+        // Compiling the policies anew would take longer than all the rest.
+        let cache = env!("CARGO_TARGET_TMPDIR");
         let script = json!({
             "command": command,
-            "env": {"PATH": std::env::var("PATH").unwrap(), "GATEWRIGHT_LOG": "warn"},
+            "env": {"PATH": std::env::var("PATH").unwrap(), "XDG_CACHE_HOME": cache, "GATEWRIGHT_LOG": "warn"},
             "elicitation": elicitation,
             "legacy": revision != STATELESS,
             "steps": steps,

@@ -10,14 +10,23 @@ mod decide;
 mod demo;
 mod explain;
 mod member;
+mod reloads;
+#[cfg(feature = "http")]
+mod serve;
 mod status;
 mod wrap;
 
 use std::process::ExitCode;
 
+use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+use gatewright::audit::{AuditSettings, Sink};
 use gatewright::config::default_cache_directory;
 use gatewright::policy::cache::Cache;
+use gatewright::seam::Guard;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing_subscriber::EnvFilter;
 
 /// Bad usage, a bad configuration, or a policy that cannot be loaded.
@@ -47,6 +56,9 @@ struct Arguments {
 enum Command {
     /// Run an MCP server behind policies, on standard input and output
     Wrap(wrap::Wrap),
+    /// Run MCP servers behind policies, for many clients over HTTP
+    #[cfg(feature = "http")]
+    Serve(serve::Serve),
     /// Show the gate at work: a small server, a policy, and a client that is allowed, asked and refused
     Demo(demo::Demo),
     /// Say whether a file is a policy, what it asks for, and what of it it is given
@@ -72,6 +84,8 @@ pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr(match arguments.command {
         Command::Demo(_) => LOG_DEFAULT_OF_DEMO,
+        #[cfg(feature = "http")]
+        Command::Serve(_) => LOG_DEFAULT,
         Command::Wrap(_)
         | Command::Check(_)
         | Command::Decide(_)
@@ -83,6 +97,8 @@ pub(crate) fn run() -> ExitCode {
     });
     let done = match arguments.command {
         Command::Wrap(wrap) => wrap.run(),
+        #[cfg(feature = "http")]
+        Command::Serve(serve) => serve.run(),
         Command::Demo(demo) => demo.run(),
         Command::Check(check) => check.run(),
         Command::Decide(decide) => decide.run(),
@@ -108,6 +124,8 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         || error.is::<GuardError>()
         || error.is::<LoadError>()
         || error.is::<AuditError>();
+    #[cfg(feature = "http")]
+    let usage = usage || error.is::<gatewright::host::endpoints::BootError>();
     if usage || error.is::<Usage>() {
         EXIT_USAGE
     } else {
@@ -154,4 +172,38 @@ fn cache() -> Option<Cache> {
     Cache::open(&directory)
         .inspect_err(|error| tracing::warn!(%error, "policies are compiled anew"))
         .ok()
+}
+
+/// SIGTERM and SIGINT stop the host: parked calls are refused, running ones may finish for a while.
+fn stop_on_signals(tasks: &TaskTracker, stop: CancellationToken) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    tasks.spawn(async move {
+        tokio::select! {
+            // Order does not matter: each of them means the end.
+            () = stop.cancelled() => return,
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("told to stop");
+        stop.cancel();
+    });
+    Ok(())
+}
+
+/// What guards a seam, for the operator.
+fn guarded_by(guard: &Guard) -> String {
+    match guard {
+        Guard::Unset => "unjudged".to_owned(),
+        Guard::Chain(chain) => format!("chain {}", chain.revision()),
+    }
+}
+
+/// Where records go, for the operator.
+fn place_of(audit: &AuditSettings) -> String {
+    match &audit.sink {
+        Sink::File(path) => path.display().to_string(),
+        Sink::Stderr => "stderr".to_owned(),
+        Sink::Off => "off".to_owned(),
+    }
 }

@@ -9,6 +9,8 @@ mod error;
 mod places;
 mod policy;
 mod raw;
+#[cfg(feature = "http")]
+mod serve;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,6 +22,9 @@ use toml::Spanned;
 
 pub use error::ConfigError;
 pub use places::{Environment, control_directory, default_audit_file, default_cache_directory};
+
+#[cfg(feature = "http")]
+pub use serve::ServeConfig;
 
 use crate::audit::{AuditSettings, OnFailure, Sink};
 use crate::gate::ask::AskSettings;
@@ -87,10 +92,17 @@ impl Config {
             upstream,
             audit,
             cache,
+            listen: _,
+            endpoint,
         } = file.parse()?;
+        if let Some(first) = endpoint.iter().flatten().next() {
+            let reason =
+                "this is for `gatewright serve`; `wrap` guards the one server that its command names";
+            return Err(file.wrong("endpoint", first, reason));
+        }
         let tools = chain(&file, tools, ("--tools", &flags.tools), environment)?;
         let reads = chain(&file, reads, ("--reads", &flags.reads), environment)?;
-        let upstream = upstream.unwrap_or_default();
+        let upstream = upstream.map(Spanned::into_inner).unwrap_or_default();
         let named = flags.name.clone().or_else(|| upstream.name.clone());
         let server = named.unwrap_or_else(|| {
             program

@@ -33,7 +33,7 @@ use crate::wire::object;
 use crate::wire::refusal::Refusal;
 use crate::wire::shape::Judged;
 
-use ask::parked::{Questions, Total};
+use ask::parked::{Ends, Questions, Total};
 use ask::sealed::{Bindings, Carried, KEY_PREFIX, Purpose, STATE_PREFIX, SealError, Sealer, StateError};
 use ask::{Answer, AskOutcome, AskSettings};
 use deliver::{Approval, Carry, Ticket};
@@ -204,13 +204,7 @@ impl Gate {
     /// The life of a call.
     ///
     /// Dropping the future closes an open question and leaves nothing behind.
-    pub async fn pass(
-        &self,
-        attempt: Attempt,
-        caller: &Caller,
-        desk: &dyn Desk,
-        withdrawn: &CancellationToken,
-    ) -> Passed {
+    pub async fn pass(&self, attempt: Attempt, caller: &Caller, desk: &dyn Desk, ends: Ends<'_>) -> Passed {
         let Ok(id) = self.random_id() else {
             return Passed::Invalid {
                 code: -32603,
@@ -254,7 +248,7 @@ impl Gate {
                 case.invalid_state("the state is not ours")
             }
             (Seam::Tools, Presented::Nothing { foreign_state: false } | Presented::Unanswered) => {
-                self.ask(case, &verdict, prompts, desk, withdrawn).await
+                self.ask(case, &verdict, prompts, desk, ends).await
             }
             (Seam::Tools, presented @ (Presented::Answered(..) | Presented::Approved(_))) => {
                 let approval = presented.approval(&attempt, &case);
@@ -349,14 +343,14 @@ impl Gate {
         verdict: &Verdict,
         prompts: &[String],
         desk: &dyn Desk,
-        withdrawn: &CancellationToken,
+        ends: Ends<'_>,
     ) -> Passed {
         if !case.caller.capabilities.elicitation_form() {
             return case.refuse(verdict, Code::CannotAsk, &prompts.join("\n"), None);
         }
         match case.caller.era {
             Era::Stateless => self.ask_sealed(&case, verdict, prompts),
-            Era::Handshake => self.ask_parked(case, verdict, prompts, desk, withdrawn).await,
+            Era::Handshake => self.ask_parked(case, verdict, prompts, desk, ends).await,
         }
     }
 
@@ -391,7 +385,7 @@ impl Gate {
         verdict: &Verdict,
         prompts: &[String],
         desk: &dyn Desk,
-        withdrawn: &CancellationToken,
+        ends: Ends<'_>,
     ) -> Passed {
         let parked = match desk.questions().park() {
             Ok(parked) => parked,
@@ -399,7 +393,7 @@ impl Gate {
         };
         desk.parked();
         let deadline = case.attempt.arrived + self.asks.deadline;
-        let turn = match parked.turn(deadline, withdrawn).await {
+        let turn = match parked.turn(deadline, ends).await {
             Ok(turn) => turn,
             Err(outcome) => return case.ended_without_answer(verdict, outcome, 0),
         };
@@ -412,7 +406,7 @@ impl Gate {
         let asked = Instant::now();
         let waiting = turn.register(question_id);
         desk.send(case.elicitation(question_id, prompts)).await;
-        let outcome = waiting.until(deadline, withdrawn).await;
+        let outcome = waiting.until(deadline, ends).await;
         let waited_ms = u64::try_from(asked.elapsed().as_millis()).unwrap_or(u64::MAX);
         match outcome {
             AskOutcome::Answered(Answer::Approved) => self.approved(case, verdict, waited_ms).await,

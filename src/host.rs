@@ -1,6 +1,8 @@
 //! The host: wires the parts together and owns their end.
 
 pub mod control;
+#[cfg(feature = "http")]
+pub mod endpoints;
 pub mod guards;
 
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use crate::clock::{Clock, RandomUnavailable};
 use crate::gate::ask::AskSettings;
 use crate::gate::{Gate, GateSettings};
 use crate::seam::Guards;
-use crate::session::{ClientLink, Ended, Parts, Session, SessionSettings};
+use crate::session::{ClientLink, DRAIN_WITHIN, Ended, OneStream, Parts, Session, SessionSettings};
 use crate::upstream::{Link, Upstream};
 use crate::wire::scan::ScanLimits;
 
@@ -103,10 +105,11 @@ impl Host {
             gate: Arc::clone(&self.gate),
             audit: Arc::clone(&self.audit),
             upstream: Arc::clone(&upstream),
-            client: outgoing,
+            client: Arc::new(OneStream(outgoing)),
             settings: SessionSettings {
                 scan: self.settings.scan.clone(),
                 upstream_timeout: self.settings.upstream_timeout,
+                drain_within: DRAIN_WITHIN,
             },
             shutdown: self.shutdown.clone(),
         })?;

@@ -11,6 +11,7 @@ mod request;
 mod server;
 mod state;
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,6 +27,9 @@ use crate::gate::ask::parked::Questions;
 use crate::gate::{Desk, Gate};
 use crate::upstream::tools::Tools;
 use crate::upstream::{Arrivals, Upstream};
+use crate::vocabulary::Principal;
+use crate::wire::frame::ClientFrame;
+use crate::wire::id::RequestId;
 use crate::wire::line::Line;
 use crate::wire::scan::ScanLimits;
 use state::Conversation;
@@ -33,8 +37,9 @@ use state::Conversation;
 /// Lines that wait for the client to read them; then whoever sends waits.
 pub const OUTGOING_LINES_MAX: usize = 64;
 
-/// How long calls that run upstream may take to finish once the client has gone or the host stops.
-const DRAIN_WITHIN: Duration = Duration::from_millis(2500);
+/// A client on stdio waits this long at most for calls that still run upstream once it has gone, in
+/// [`SessionSettings::drain_within`].
+pub const DRAIN_WITHIN: Duration = Duration::from_millis(2500);
 
 /// The limits of a session.
 #[derive(Clone, Debug)]
@@ -43,6 +48,8 @@ pub struct SessionSettings {
     pub scan: ScanLimits,
     /// How long the upstream may take to answer a forwarded request.
     pub upstream_timeout: Duration,
+    /// How long calls that run upstream may take to finish once the client has gone or the host stops.
+    pub drain_within: Duration,
 }
 
 /// Why a session was over.
@@ -54,6 +61,72 @@ pub enum Ended {
     StartRefused(String),
 }
 
+/// One request of a client, from its arrival to its one answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Exchange {
+    /// Tells requests apart that bear the same id; 0 where one client has the whole session.
+    pub post: u64,
+    /// The id as the client gave it.
+    pub id: RequestId,
+}
+
+/// Where in a transport with several streams a message for the client belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    /// It is the answer, after which nothing more comes for this exchange.
+    Answer(Exchange, Source),
+    /// It belongs to this exchange, whose answer is still to come.
+    Call(Exchange),
+    /// It belongs to the session, or nobody said to what it belongs.
+    Session,
+}
+
+/// Who made an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// This host.
+    Host,
+    /// The upstream, which gave it this HTTP status if it speaks HTTP.
+    Upstream(Option<u16>),
+}
+
+/// A message on its way out: whether there was a stream to send it on. Dropping it may lose the message.
+pub type Sending<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
+
+/// Takes what the client is to get.
+pub trait Outlet: Send + Sync + fmt::Debug {
+    /// Takes one line. Waits while the client is slow to read; a client that is gone needs nothing.
+    fn send(&self, to: To, line: Bytes) -> Sending<'_>;
+
+    /// The exchange ends without an answer: the client took its request back.
+    fn over(&self, exchange: &Exchange);
+}
+
+/// A client to which everything goes on one stream, in order.
+#[derive(Debug)]
+pub struct OneStream(pub mpsc::Sender<Bytes>);
+
+impl Outlet for OneStream {
+    fn send(&self, _to: To, line: Bytes) -> Sending<'_> {
+        Box::pin(async move { self.0.send(line).await.is_ok() })
+    }
+
+    fn over(&self, _exchange: &Exchange) {}
+}
+
+/// What a door knows of one frame beside its bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Envelope {
+    /// Goes into the [`Exchange`] of a request.
+    pub post: u64,
+    /// Whether only the answer can be carried back, so that nobody can be asked (ruling R36).
+    pub answer_only: bool,
+    /// The authenticated caller.
+    pub principal: Option<Principal>,
+    /// Headers that repeat arguments; none where the transport has no headers.
+    pub mirrored: Option<Vec<(String, Vec<u8>)>>,
+}
+
 /// One conversation.
 #[derive(Debug)]
 pub struct Session {
@@ -61,12 +134,13 @@ pub struct Session {
     audit: Arc<AuditLog>,
     upstream: Arc<Upstream>,
     tools: Tools,
-    client: mpsc::Sender<Bytes>,
+    client: Arc<dyn Outlet>,
     questions: Questions,
     settings: SessionSettings,
     id: String,
     state: Mutex<Conversation>,
     tasks: TaskTracker,
+    upstream_ended: CancellationToken,
 }
 
 /// A connected client.
@@ -89,8 +163,8 @@ pub struct Parts {
     pub audit: Arc<AuditLog>,
     /// The upstream's sending side.
     pub upstream: Arc<Upstream>,
-    /// Takes the lines for the client.
-    pub client: mpsc::Sender<Bytes>,
+    /// Takes what the client is to get.
+    pub client: Arc<dyn Outlet>,
     /// The limits.
     pub settings: SessionSettings,
     /// Cancelled when the host stops.
@@ -98,12 +172,25 @@ pub struct Parts {
 }
 
 impl Session {
-    /// A session that nobody has spoken in yet.
+    /// A session that nobody has spoken in yet, with one client.
     ///
     /// # Errors
     ///
     /// When the operating system gives no random bytes.
     pub fn new(parts: Parts) -> Result<Arc<Self>, crate::clock::RandomUnavailable> {
+        Self::with(parts, Conversation::new())
+    }
+
+    /// The requests of many clients that share one upstream, each complete in itself (2026-07-28).
+    ///
+    /// # Errors
+    ///
+    /// When the operating system gives no random bytes.
+    pub fn shared(parts: Parts) -> Result<Arc<Self>, crate::clock::RandomUnavailable> {
+        Self::with(parts, Conversation::shared())
+    }
+
+    fn with(parts: Parts, conversation: Conversation) -> Result<Arc<Self>, crate::clock::RandomUnavailable> {
         let Parts {
             gate,
             audit,
@@ -123,9 +210,16 @@ impl Session {
             questions,
             settings,
             id,
-            state: Mutex::new(Conversation::new()),
+            state: Mutex::new(conversation),
             tasks: TaskTracker::new(),
+            upstream_ended: CancellationToken::new(),
         }))
+    }
+
+    /// Cancelled when the upstream is gone and everybody who waited for it was told.
+    #[must_use]
+    pub fn upstream_ended(&self) -> &CancellationToken {
+        &self.upstream_ended
     }
 
     /// Runs the conversation until the client has gone or the host stops, and what still runs is done or
@@ -162,7 +256,7 @@ impl Session {
                 () = gone.cancelled() => {}
                 () = self.questions.shutdown.cancelled() => {}
             }
-            let _elapsed = timeout(DRAIN_WITHIN, std::future::pending::<()>()).await;
+            let _elapsed = timeout(self.settings.drain_within, std::future::pending::<()>()).await;
             tracing::warn!("calls were still running upstream when the session ended");
         };
         tokio::select! {
@@ -193,9 +287,18 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a line to the client; a client that is gone needs none.
-    async fn to_client(&self, line: Bytes) {
-        let _client_is_gone = self.client.send(line).await;
+    /// Sends a line to the client; one that is gone needs none.
+    async fn send(&self, to: To, line: Bytes) -> bool {
+        self.client.send(to, line).await
+    }
+
+    /// Takes one frame that a door has read. Returns when the next one of the same client may be taken.
+    pub async fn take(self: &Arc<Self>, frame: ClientFrame, envelope: Envelope) {
+        match frame {
+            ClientFrame::Request(request) => self.request(request, envelope).await,
+            ClientFrame::Notification(notification) => self.notification(&notification).await,
+            ClientFrame::Response(response) => self.response(&response).await,
+        }
     }
 }
 
@@ -203,6 +306,7 @@ impl Session {
 #[derive(Debug)]
 struct CallDesk<'a> {
     session: &'a Session,
+    exchange: &'a Exchange,
     turn: &'a Turn,
 }
 
@@ -212,7 +316,10 @@ impl Desk for CallDesk<'_> {
     }
 
     fn send(&self, line: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.session.to_client(line))
+        Box::pin(async move {
+            let _unreachable_is_told_elsewhere =
+                self.session.send(To::Call(self.exchange.clone()), line).await;
+        })
     }
 
     fn parked(&self) {

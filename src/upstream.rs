@@ -7,6 +7,8 @@
 //! Deliberately does not know sessions, policies or the client: what arrives is handed on in order.
 
 pub mod child;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod tools;
 
 use std::collections::{HashMap, VecDeque};
@@ -26,21 +28,74 @@ const OUTGOING_LINES_MAX: usize = 64;
 /// A connected upstream: bytes in, bytes out, and a word on how it ended.
 #[derive(Debug)]
 pub struct Link {
-    /// Takes the lines for the upstream. Dropping it tells the upstream that no more will come.
-    pub outgoing: mpsc::Sender<Bytes>,
-    /// Yields what the upstream writes, in any pieces; ends when it is gone.
-    pub incoming: mpsc::Receiver<Bytes>,
+    /// Takes the messages for the upstream. Dropping it tells the upstream that no more will come.
+    pub outgoing: mpsc::Sender<Outgoing>,
+    /// Yields what the upstream writes; ends when it is gone.
+    pub incoming: mpsc::Receiver<Incoming>,
     /// Says, after `incoming` has ended, how the upstream ended.
     pub ending: oneshot::Receiver<String>,
+    /// Whether each message from the upstream says to which request it belongs.
+    pub labelled: bool,
+}
+
+/// A message for the upstream: one line, ended by LF, and what a transport that has no lines must know of it.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// A request.
+    Request {
+        /// Its id, as in the line.
+        id: u64,
+        /// The line.
+        line: Bytes,
+        /// The tool that it calls, as the upstream lists it; empty if there is none.
+        tool_json: Box<str>,
+    },
+    /// A notification that takes a request back.
+    Cancellation {
+        /// The request's id.
+        id: u64,
+        /// The line.
+        line: Bytes,
+    },
+    /// Any other notification, or a response.
+    Other(Bytes),
+}
+
+impl Outgoing {
+    /// The line.
+    #[must_use]
+    pub fn into_line(self) -> Bytes {
+        match self {
+            Self::Request { line, .. } | Self::Cancellation { line, .. } | Self::Other(line) => line,
+        }
+    }
+}
+
+/// What comes from an upstream.
+#[derive(Debug)]
+pub enum Incoming {
+    /// Bytes of lines, in any pieces.
+    Bytes(Bytes),
+    /// One whole message.
+    Message {
+        /// The message, without a line end of its own.
+        text: Bytes,
+        /// The request on whose stream it came.
+        about: Option<u64>,
+        /// The HTTP status under which it came as the answer.
+        http_status: Option<u16>,
+    },
+    /// The request with this id will have no answer.
+    Failed(u64, UpstreamFault),
 }
 
 impl Link {
-    /// Both ends of a link in memory: the host's, and the other as (lines out, bytes in, the ending).
+    /// Both ends of a link in memory: the host's, and the other as (messages out, what comes in, the ending).
     #[must_use]
     pub fn in_memory() -> (
         Self,
-        mpsc::Receiver<Bytes>,
-        mpsc::Sender<Bytes>,
+        mpsc::Receiver<Outgoing>,
+        mpsc::Sender<Incoming>,
         oneshot::Sender<String>,
     ) {
         let (outgoing, lines) = mpsc::channel(OUTGOING_LINES_MAX);
@@ -51,6 +106,7 @@ impl Link {
                 outgoing,
                 incoming,
                 ending,
+                labelled: false,
             },
             lines,
             bytes,
@@ -68,6 +124,9 @@ pub enum UpstreamFault {
     /// It did not answer in time.
     #[error("the upstream server did not answer within {0} ms")]
     Timeout(u64),
+    /// It cannot be reached, or does not take what it is sent.
+    #[error("the upstream server cannot be reached: {0}")]
+    Unreachable(String),
     /// Its answer cannot be delivered.
     #[error("the upstream server's answer is malformed: {0}")]
     Garbage(String),
@@ -80,6 +139,7 @@ impl UpstreamFault {
         match self {
             Self::Exited(_) => "upstream_exited",
             Self::Timeout(_) => "upstream_timeout",
+            Self::Unreachable(_) => "upstream_unreachable",
             Self::Garbage(_) => "upstream_garbage",
         }
     }
@@ -89,21 +149,31 @@ impl UpstreamFault {
 #[derive(Debug)]
 pub enum Arrival {
     /// An answer to the request that was forwarded under this id.
-    Answer(u64, Result<Answer, UpstreamFault>),
-    /// A request of the upstream to the client.
-    Request(upstream_frame::UpstreamRequest),
-    /// A notification.
-    Notification(crate::wire::frame::Notification),
+    Answer(u64, Result<Answered, UpstreamFault>),
+    /// A request of the upstream to the client, and the request on whose stream it came.
+    Request(upstream_frame::UpstreamRequest, Option<u64>),
+    /// A notification, likewise.
+    Notification(crate::wire::frame::Notification, Option<u64>),
     /// The upstream is gone; every request that waits has no answer.
     Ended(UpstreamFault),
+}
+
+/// An answer, and the HTTP status under which it came if the upstream speaks HTTP.
+#[derive(Debug)]
+pub struct Answered {
+    /// The answer.
+    pub answer: Answer,
+    /// The status.
+    pub http_status: Option<u16>,
 }
 
 /// The sending side of one connection.
 #[derive(Debug)]
 pub struct Upstream {
-    outgoing: Mutex<Option<mpsc::Sender<Bytes>>>,
+    outgoing: Mutex<Option<mpsc::Sender<Outgoing>>>,
+    labelled: bool,
     next_id: AtomicU64,
-    own: Mutex<HashMap<u64, oneshot::Sender<Result<Answer, UpstreamFault>>>>,
+    own: Mutex<HashMap<u64, oneshot::Sender<Result<Answered, UpstreamFault>>>>,
     ended: Mutex<Option<UpstreamFault>>,
     skipped: AtomicU64,
 }
@@ -112,7 +182,7 @@ pub struct Upstream {
 #[derive(Debug)]
 pub struct Arrivals {
     upstream: Arc<Upstream>,
-    incoming: mpsc::Receiver<Bytes>,
+    incoming: mpsc::Receiver<Incoming>,
     ending: Option<oneshot::Receiver<String>>,
     lines: LineSplitter,
     queue: VecDeque<Arrival>,
@@ -124,6 +194,7 @@ impl Upstream {
     pub fn connect(link: Link, line_bytes_max: usize) -> (Arc<Self>, Arrivals) {
         let upstream = Arc::new(Self {
             outgoing: Mutex::new(Some(link.outgoing)),
+            labelled: link.labelled,
             next_id: AtomicU64::new(1),
             own: Mutex::default(),
             ended: Mutex::default(),
@@ -145,13 +216,21 @@ impl Upstream {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether each message from the upstream says to which request it belongs.
+    #[must_use]
+    pub fn labelled(&self) -> bool {
+        self.labelled
+    }
+
     /// Forwards a request under an id of [`Self::reserve_id`]. The one way in which a request reaches an upstream.
+    /// `tool_json` is the tool that it calls, as the upstream lists it.
     ///
     /// # Errors
     ///
     /// [`UpstreamFault::Exited`] when the upstream is gone; the request did not reach it.
-    pub async fn forward(&self, cleared: Cleared, id: u64) -> Result<(), UpstreamFault> {
-        self.send(cleared.into_line(id)).await
+    pub async fn forward(&self, cleared: Cleared, id: u64, tool_json: Box<str>) -> Result<(), UpstreamFault> {
+        let line = cleared.into_line(id);
+        self.send(Outgoing::Request { id, line, tool_json }).await
     }
 
     /// Passes on a notification or a response.
@@ -160,7 +239,11 @@ impl Upstream {
     ///
     /// [`UpstreamFault::Exited`] when the upstream is gone.
     pub async fn relay(&self, relay: Relay) -> Result<(), UpstreamFault> {
-        self.send(relay.into_line()).await
+        self.send(match relay.into_parts() {
+            (line, Some(id)) => Outgoing::Cancellation { id, line },
+            (line, None) => Outgoing::Other(line),
+        })
+        .await
     }
 
     /// Sends a request of this host itself and waits for its answer. Cancel-safe: a late answer is dropped.
@@ -176,10 +259,11 @@ impl Upstream {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(id, answer);
         let waiting = OwnRequest { upstream: self, id };
-        self.send(Cleared::Ungated(request).into_line(id)).await?;
+        self.forward(Cleared::Ungated(request), id, Box::default())
+            .await?;
         let outcome = answered.await.unwrap_or_else(|_| Err(self.why_ended()));
         drop(waiting);
-        outcome
+        outcome.map(|answered| answered.answer)
     }
 
     /// Tells the upstream that nothing more will come.
@@ -196,14 +280,14 @@ impl Upstream {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    async fn send(&self, line: Bytes) -> Result<(), UpstreamFault> {
+    async fn send(&self, message: Outgoing) -> Result<(), UpstreamFault> {
         let outgoing = self
             .outgoing
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         match outgoing {
-            Some(outgoing) => outgoing.send(line).await.map_err(|_| self.why_ended()),
+            Some(outgoing) => outgoing.send(message).await.map_err(|_| self.why_ended()),
             None => Err(self.why_ended()),
         }
     }
@@ -226,8 +310,8 @@ impl Upstream {
     fn own_answer(
         &self,
         id: u64,
-        answer: Result<Answer, UpstreamFault>,
-    ) -> Option<Result<Answer, UpstreamFault>> {
+        answer: Result<Answered, UpstreamFault>,
+    ) -> Option<Result<Answered, UpstreamFault>> {
         let waiting = self
             .own
             .lock()
@@ -267,7 +351,13 @@ impl Arrivals {
                 return Some(arrival);
             }
             match self.incoming.recv().await {
-                Some(bytes) => self.lines.push(&bytes),
+                Some(Incoming::Bytes(bytes)) => self.lines.push(&bytes),
+                Some(Incoming::Message {
+                    text,
+                    about,
+                    http_status,
+                }) => self.message(text, about, http_status),
+                Some(Incoming::Failed(id, fault)) => self.answered(id, Err(fault)),
                 None => return self.ended().await,
             }
         }
@@ -279,13 +369,13 @@ impl Arrivals {
                 return Some(arrival);
             }
             let line = self.lines.next()?;
-            self.read(line);
+            self.line(line);
         }
     }
 
     async fn ended(&mut self) -> Option<Arrival> {
         if let Some(line) = self.lines.finish() {
-            self.read(line);
+            self.line(line);
             if let Some(arrival) = self.queue.pop_front() {
                 return Some(arrival);
             }
@@ -303,34 +393,51 @@ impl Arrivals {
         Some(Arrival::Ended(fault))
     }
 
-    fn read(&mut self, line: Line) {
-        let line = match line {
-            Line::Frame(line) => line,
+    fn line(&mut self, line: Line) {
+        match line {
+            Line::Frame(line) => self.message(line, None, None),
             Line::TooLong => {
                 self.upstream.skipped.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("a line of the upstream is longer than the limit and was skipped");
-                return;
-            }
-        };
-        match upstream_frame::read_upstream(line) {
-            Ok(UpstreamFrame::Answer(answer)) => self.answered(answer.id(), Ok(answer)),
-            Ok(UpstreamFrame::Request(request)) => self.queue.push_back(Arrival::Request(request)),
-            Ok(UpstreamFrame::Notification(notification)) => {
-                self.queue.push_back(Arrival::Notification(notification));
-            }
-            Err(Unreadable::Skipped) => {
-                self.upstream.skipped.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(Unreadable::Malformed { ids, detail }) => {
-                self.upstream.skipped.fetch_add(1, Ordering::Relaxed);
-                for id in ids {
-                    self.answered(id, Err(UpstreamFault::Garbage(detail.clone())));
-                }
             }
         }
     }
 
-    fn answered(&mut self, id: u64, answer: Result<Answer, UpstreamFault>) {
+    /// Reads one message. One that came on the stream of a request can only answer that request.
+    fn message(&mut self, text: Bytes, about: Option<u64>, http_status: Option<u16>) {
+        match upstream_frame::read_upstream(text) {
+            Ok(UpstreamFrame::Answer(answer)) if about.is_none_or(|id| id == answer.id()) => {
+                self.answered(answer.id(), Ok(Answered { answer, http_status }));
+            }
+            Ok(UpstreamFrame::Answer(_)) => {
+                self.upstream.skipped.fetch_add(1, Ordering::Relaxed);
+                if let Some(id) = about {
+                    let detail = "it answers another request on this one's stream".to_owned();
+                    self.answered(id, Err(UpstreamFault::Garbage(detail)));
+                }
+            }
+            Ok(UpstreamFrame::Request(request)) => self.queue.push_back(Arrival::Request(request, about)),
+            Ok(UpstreamFrame::Notification(notification)) => {
+                self.queue.push_back(Arrival::Notification(notification, about));
+            }
+            Err(unreadable) => self.unreadable(unreadable, about),
+        }
+    }
+
+    fn unreadable(&mut self, unreadable: Unreadable, about: Option<u64>) {
+        self.upstream.skipped.fetch_add(1, Ordering::Relaxed);
+        let (ids, detail) = match (unreadable, about) {
+            (Unreadable::Skipped, None) => return,
+            (Unreadable::Skipped, Some(id)) => (vec![id], "it is no message".to_owned()),
+            (Unreadable::Malformed { ids, detail }, None) => (ids, detail),
+            (Unreadable::Malformed { detail, .. }, Some(id)) => (vec![id], detail),
+        };
+        for id in ids {
+            self.answered(id, Err(UpstreamFault::Garbage(detail.clone())));
+        }
+    }
+
+    fn answered(&mut self, id: u64, answer: Result<Answered, UpstreamFault>) {
         if let Some(answer) = self.upstream.own_answer(id, answer) {
             self.queue.push_back(Arrival::Answer(id, answer));
         }

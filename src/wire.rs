@@ -8,10 +8,12 @@
 //! Deliberately does not know policies, sessions or transports, and does no I/O.
 
 pub mod era;
+pub mod event;
 pub mod frame;
 pub mod id;
 pub mod line;
 pub mod method;
+pub mod mirror;
 pub mod object;
 pub mod refusal;
 pub mod scan;

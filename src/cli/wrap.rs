@@ -1,7 +1,5 @@
 //! `gatewright wrap`: an MCP server as a child process, behind the gate.
 
-mod reloads;
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,22 +8,20 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use gatewright::audit::{AuditLog, AuditSettings, Sink};
+use gatewright::audit::AuditLog;
 use gatewright::clock::{Clock, SystemClock};
 use gatewright::config::{Config, Flags};
 use gatewright::door::stdio;
 use gatewright::host::Host;
 use gatewright::host::guards::{self, Loaded};
-use gatewright::seam::{Guard, Guards};
+use gatewright::seam::Guards;
 use gatewright::session::Ended;
 use gatewright::upstream::child::{self, ChildSettings};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{EXIT_USAGE, Usage, environment};
-use reloads::Reloads;
+use super::reloads::Reloads;
+use super::{EXIT_USAGE, Usage, environment, guarded_by, place_of, stop_on_signals};
 
 /// How long the last lines may take to be written when the session is over: a client that reads no more is gone.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(500);
@@ -101,8 +97,10 @@ impl Wrap {
         let door = stdio::open(config.host.scan.frame_bytes_max)
             .context("cannot read standard input on a thread of its own")?;
         let reloads = Reloads {
-            flags,
-            program: PathBuf::from(program),
+            read: {
+                let program = PathBuf::from(program);
+                Box::new(move || Config::load(&flags, &program, &environment).map(|config| config.guards))
+            },
             server: config.host.server.clone(),
             clock: Arc::clone(&clock),
             reloader,
@@ -141,42 +139,13 @@ async fn serve(host: &Host, door: stdio::Stdio, child: &ChildSettings, reloads: 
     Ok(ended?)
 }
 
-/// SIGTERM and SIGINT stop the host: parked calls are refused, running ones may finish for a while.
-fn stop_on_signals(tasks: &TaskTracker, stop: CancellationToken) -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    tasks.spawn(async move {
-        tokio::select! {
-            // Order does not matter: each of them means the end.
-            () = stop.cancelled() => return,
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("told to stop");
-        stop.cancel();
-    });
-    Ok(())
-}
-
 /// One line for the operator: what guards what, and where the records are.
 fn told(config: &Config, guards: &Guards) {
-    let guarded = |guard: &Guard| match guard {
-        Guard::Unset => "unjudged".to_owned(),
-        Guard::Chain(chain) => format!("chain {}", chain.revision()),
-    };
     tracing::info!(
         server = %config.host.server.escape_debug(),
-        tools = guarded(&guards.tools),
-        reads = guarded(&guards.reads),
-        audit = place(&config.audit),
+        tools = guarded_by(&guards.tools),
+        reads = guarded_by(&guards.reads),
+        audit = place_of(&config.audit),
         "gate is up"
     );
-}
-
-fn place(audit: &AuditSettings) -> String {
-    match &audit.sink {
-        Sink::File(path) => path.display().to_string(),
-        Sink::Stderr => "stderr".to_owned(),
-        Sink::Off => "off".to_owned(),
-    }
 }

@@ -71,6 +71,22 @@ pub enum ConfigError {
         /// How long a call waits for a person, in milliseconds.
         ask_deadline_ms: u128,
     },
+    /// A listener without anything behind it.
+    #[error("`{}` has no `[[endpoint]]`; give one for each server that is to be guarded", path.display())]
+    NoEndpoint {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Two endpoints cannot be told apart.
+    #[error(
+        "cannot use `{}`: the endpoint `{endpoint}` has the path or the name of another one; give each its own", path.display()
+    )]
+    SameEndpoint {
+        /// The file.
+        path: PathBuf,
+        /// The path of the endpoint.
+        endpoint: String,
+    },
     /// Nothing says where records go.
     #[error(
         "there is no place for audit records: neither XDG_STATE_HOME nor HOME is set to an absolute path; \

@@ -12,9 +12,74 @@ pub(super) struct Raw {
     pub(super) reads: Option<Vec<RawPolicy>>,
     pub(super) ask: Option<RawAsk>,
     pub(super) wire: Option<RawWire>,
-    pub(super) upstream: Option<RawUpstream>,
+    pub(super) upstream: Option<Spanned<RawUpstream>>,
     pub(super) audit: Option<RawAudit>,
     pub(super) cache: Option<RawCache>,
+    pub(super) listen: Option<RawListen>,
+    pub(super) endpoint: Option<Vec<Spanned<RawEndpoint>>>,
+}
+
+/// The listener of `serve`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[cfg_attr(
+    not(feature = "http"),
+    expect(dead_code, reason = "the file is the same without a listener")
+)]
+pub(super) struct RawListen {
+    pub(super) address: Option<Spanned<String>>,
+    pub(super) insecure_no_auth: Option<bool>,
+    pub(super) hosts: Option<Vec<Spanned<String>>>,
+    pub(super) origins: Option<Vec<Spanned<String>>>,
+    pub(super) connections_max: Option<Spanned<i64>>,
+    pub(super) header_bytes_max: Option<Spanned<i64>>,
+    pub(super) read_ms: Option<Spanned<i64>>,
+    pub(super) drain_ms: Option<Spanned<i64>>,
+    pub(super) tls: Option<RawTls>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[cfg_attr(
+    not(feature = "http"),
+    expect(dead_code, reason = "the file is the same without a listener")
+)]
+pub(super) struct RawTls {
+    pub(super) certificates: Spanned<String>,
+    pub(super) key: Spanned<String>,
+}
+
+/// One guarded server of `serve`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[cfg_attr(
+    not(feature = "http"),
+    expect(dead_code, reason = "the file is the same without a listener")
+)]
+pub(super) struct RawEndpoint {
+    pub(super) path: Spanned<String>,
+    pub(super) name: Option<String>,
+    pub(super) command: Option<Spanned<Vec<String>>>,
+    pub(super) env: Option<Vec<Spanned<String>>>,
+    pub(super) url: Option<Spanned<String>>,
+    pub(super) headers: Option<Vec<Spanned<RawHeader>>>,
+    pub(super) timeout_ms: Option<Spanned<i64>>,
+    pub(super) line_bytes_max: Option<Spanned<i64>>,
+    pub(super) sessions_max: Option<Spanned<i64>>,
+    pub(super) idle_ms: Option<Spanned<i64>>,
+    pub(super) children_max: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[cfg_attr(
+    not(feature = "http"),
+    expect(dead_code, reason = "the file is the same without a listener")
+)]
+pub(super) struct RawHeader {
+    pub(super) name: String,
+    pub(super) value: Option<String>,
+    pub(super) value_env: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -106,6 +106,26 @@ pub enum Cleared {
 }
 
 impl Cleared {
+    /// The same request under a progress token of this host's, where one upstream serves several clients whose
+    /// tokens may be the same (ruling R10). The token belongs to no judged part.
+    pub(crate) fn with_progress_token(self, token: u64) -> Self {
+        let renamed = |request: Request| {
+            let params = request.params().unwrap_or("{}");
+            let meta = object::member(params, "_meta").unwrap_or("{}");
+            let meta = object::with_member(meta, "progressToken", Some(&token.to_string()));
+            request.with_param("_meta", Some(&meta))
+        };
+        match self {
+            Self::Permit(permit) => Self::Permit(Permit {
+                request: renamed(permit.request),
+                ..permit
+            }),
+            Self::Ungated(ungated) => Self::Ungated(Ungated {
+                request: renamed(ungated.request),
+            }),
+        }
+    }
+
     /// The line to forward, under the id `id`.
     pub(crate) fn into_line(self, id: u64) -> Bytes {
         match self {
@@ -119,6 +139,8 @@ impl Cleared {
 #[derive(Debug)]
 pub struct Relay {
     line: Bytes,
+    /// The request of this host that it takes back, if it does.
+    cancels: Option<u64>,
 }
 
 impl Relay {
@@ -128,6 +150,7 @@ impl Relay {
         match client_notification(notification.method(), era) {
             ClientNotification::Initialized | ClientNotification::Passes => Some(Self {
                 line: notification.to_line(),
+                cancels: None,
             }),
             ClientNotification::Cancelled | ClientNotification::Dropped => None,
         }
@@ -141,6 +164,7 @@ impl Relay {
                 let mapped = notification.with_param("requestId", Some(&upstream_id.to_string()));
                 Some(Self {
                     line: mapped.to_line(),
+                    cancels: Some(upstream_id),
                 })
             }
             ClientNotification::Initialized | ClientNotification::Passes | ClientNotification::Dropped => {
@@ -157,6 +181,7 @@ impl Relay {
         );
         Self {
             line: Bytes::from(line),
+            cancels: Some(upstream_id),
         }
     }
 
@@ -165,6 +190,7 @@ impl Relay {
     pub(crate) fn response(response: &Response, upstream_id_raw: &str) -> Self {
         Self {
             line: response.to_upstream(upstream_id_raw),
+            cancels: None,
         }
     }
 
@@ -176,11 +202,12 @@ impl Relay {
         );
         Self {
             line: Bytes::from(line),
+            cancels: None,
         }
     }
 
-    /// The line to send.
-    pub(crate) fn into_line(self) -> Bytes {
-        self.line
+    /// The line to send, and the request of this host that it takes back.
+    pub(crate) fn into_parts(self) -> (Bytes, Option<u64>) {
+        (self.line, self.cancels)
     }
 }

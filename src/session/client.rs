@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Session;
+use super::request::Arrived;
 use super::state::{Conversation, IN_FLIGHT_MAX, InFlight, Opening, Stage};
+use super::{Envelope, Exchange, Session, Source, To};
 use crate::gate::ask::Answer;
 use crate::gate::permit::{Relay, Ungated};
 use crate::vocabulary::RandomId;
 use crate::wire::era::{ClientCapabilities, Era, RequestMeta, STATELESS_REVISIONS, request_meta};
-use crate::wire::frame::{ClientFrame, Notification, Request, Response, read_client};
+use crate::wire::frame::{Notification, Request, Response, read_client};
 use crate::wire::id::RequestId;
 use crate::wire::line::Line;
 use crate::wire::method::{ClientNotification, Route, client_notification, route};
@@ -54,48 +56,54 @@ impl Session {
             Line::TooLong => {
                 let limit = self.settings.scan.frame_bytes_max;
                 let message = format!("the frame is longer than {limit} bytes");
-                return self.error(None, -32600, &message, None).await;
+                return self.unreadable(None, -32600, &message).await;
             }
         };
         match read {
             Ok(None) => {}
-            Ok(Some(ClientFrame::Request(request))) => self.request(request).await,
-            Ok(Some(ClientFrame::Notification(notification))) => self.notification(&notification).await,
-            Ok(Some(ClientFrame::Response(response))) => self.response(&response).await,
+            Ok(Some(frame)) => self.take(frame, Envelope::default()).await,
             Err(error) => {
-                self.error(error.id.as_ref(), error.code, &error.detail, None)
-                    .await
+                self.unreadable(error.id.as_ref(), error.code, &error.detail)
+                    .await;
             }
         }
     }
 
-    async fn request(self: &Arc<Self>, request: Request) {
+    pub(super) async fn request(self: &Arc<Self>, request: Request, envelope: Envelope) {
+        let exchange = Exchange {
+            post: envelope.post,
+            id: request.id().clone(),
+        };
         let judged = shape::judged(&request);
         // A name that differs only in case spoils the frame itself, whatever else its era would say of it.
         if let Err(error) = &judged
             && error.code == -32600
         {
             return self
-                .error(Some(request.id()), error.code, &error.detail, None)
+                .reject(exchange, Rejected::new(error.code, &*error.detail))
                 .await;
         }
-        let admitted = self.state().admit(&request);
+        let admitted = self.state().admit(&request, &exchange);
         let (meta, flight) = match admitted {
             Ok(admitted) => admitted,
-            Err(rejected) => {
-                let Rejected { code, message, data } = rejected;
-                return self
-                    .error(Some(request.id()), code, &message, data.as_deref())
-                    .await;
-            }
+            Err(rejected) => return self.reject(exchange, rejected).await,
         };
         match Ungated::lifecycle(request.clone()) {
-            Ok((ungated, lifecycle)) => self.lifecycle(request.id(), ungated, lifecycle, flight).await,
-            Err(request) => self.gated(request, judged, meta, flight).await,
+            Ok((ungated, lifecycle)) => self.lifecycle(exchange, ungated, lifecycle, flight).await,
+            Err(request) => {
+                let arrived = Arrived {
+                    request,
+                    exchange,
+                    envelope,
+                    meta,
+                    at: Instant::now(),
+                };
+                self.gated(arrived, judged, flight).await;
+            }
         }
     }
 
-    async fn notification(self: &Arc<Self>, notification: &Notification) {
+    pub(super) async fn notification(self: &Arc<Self>, notification: &Notification) {
         let (era, opening) = {
             let state = self.state();
             (state.era(), state.opening)
@@ -123,8 +131,11 @@ impl Session {
             .params()
             .and_then(|params| object::member(params, "requestId"))
             .and_then(RequestId::parse);
-        let flight = id.as_ref().and_then(|id| self.state().in_flight.get(id).cloned());
-        let (Some(id), Some(flight)) = (id, flight) else {
+        let exchange = id.map(|id| Exchange { post: 0, id });
+        let flight = exchange
+            .as_ref()
+            .and_then(|exchange| self.state().in_flight.get(exchange).cloned());
+        let (Some(exchange), Some(flight)) = (exchange, flight) else {
             self.state().dropped += 1;
             return;
         };
@@ -136,13 +147,32 @@ impl Session {
                 if let Some(relay) = Relay::cancellation(notification, era, upstream_id) {
                     let _upstream_is_gone = self.upstream.relay(relay).await;
                 }
-                self.forget(&id, Some(upstream_id));
+                self.forget(&exchange, Some(upstream_id));
+            }
+        }
+    }
+
+    /// The stream that would carry the answer of `exchange` is closed. From 2026-07-28 on that takes the
+    /// request back; before, it closes an open question and nothing else (semantics section 5).
+    pub async fn unreachable(&self, exchange: &Exchange) {
+        let (era, flight) = {
+            let state = self.state();
+            (state.era(), state.in_flight.get(exchange).cloned())
+        };
+        let Some(flight) = flight else { return };
+        match (era, flight.stage) {
+            (Era::Handshake, _) => flight.unreachable.cancel(),
+            (Era::Stateless, Stage::Gate) => flight.withdrawn.cancel(),
+            (Era::Stateless, Stage::Upstream(upstream_id)) => {
+                let cancel = Relay::own_cancellation(upstream_id, "the client has closed its stream");
+                let _upstream_is_gone = self.upstream.relay(cancel).await;
+                self.forget(exchange, Some(upstream_id));
             }
         }
     }
 
     /// An answer of the client: taken only for an id that this host issued to this very session.
-    async fn response(&self, response: &Response) {
+    pub(super) async fn response(&self, response: &Response) {
         let Some(id) = response.id() else {
             self.state().dropped += 1;
             return;
@@ -173,17 +203,29 @@ impl Session {
         }
     }
 
-    /// Sends an error that belongs to no request in flight.
-    pub(super) async fn error(&self, id: Option<&RequestId>, code: i64, message: &str, data: Option<&str>) {
+    /// Answers a frame that is no message.
+    async fn unreadable(&self, id: Option<&RequestId>, code: i64, message: &str) {
         let revision = self.state().revision.clone();
-        self.to_client(refusal::error(id, &revision, code, message, data))
-            .await;
+        let line = refusal::error(id, &revision, code, message, None);
+        self.send(To::Session, line).await;
+    }
+
+    /// Answers a request that is not in flight.
+    async fn reject(&self, exchange: Exchange, rejected: Rejected) {
+        let Rejected { code, message, data } = rejected;
+        let revision = self.state().revision.clone();
+        let line = refusal::error(Some(&exchange.id), &revision, code, &message, data.as_deref());
+        self.send(To::Answer(exchange, Source::Host), line).await;
     }
 }
 
 impl Conversation {
     /// Admits a request to the conversation, or says why not. What is admitted is in flight.
-    fn admit(&mut self, request: &Request) -> Result<(Option<RequestMeta>, InFlight), Rejected> {
+    fn admit(
+        &mut self,
+        request: &Request,
+        exchange: &Exchange,
+    ) -> Result<(Option<RequestMeta>, InFlight), Rejected> {
         if let Some(why) = &self.start_refused {
             return Err(Rejected::new(START_REFUSED, why.clone()));
         }
@@ -191,7 +233,7 @@ impl Conversation {
         if matches!(route(request.method()), Route::Lifecycle(_)) && !object::is_object(params) {
             return Err(Rejected::new(-32602, "`params` must be an object"));
         }
-        if self.in_flight.contains_key(request.id()) {
+        if self.in_flight.contains_key(exchange) {
             return Err(Rejected::new(-32600, "a request with this id is still in flight"));
         }
         if IN_FLIGHT_MAX <= self.in_flight.len() {
@@ -203,9 +245,10 @@ impl Conversation {
             stage: Stage::Gate,
             over: CancellationToken::new(),
             withdrawn: CancellationToken::new(),
+            unreachable: CancellationToken::new(),
             method: request.method().to_owned(),
         };
-        self.in_flight.insert(request.id().clone(), flight.clone());
+        self.in_flight.insert(exchange.clone(), flight.clone());
         Ok((meta, flight))
     }
 

@@ -7,29 +7,39 @@ use tokio::time::{Instant, timeout};
 
 use super::client::START_REFUSED;
 use super::state::{Forwarded, InFlight, Opening, Stage};
-use super::{CallDesk, Session, Turn};
+use super::{CallDesk, Envelope, Exchange, Session, Source, To, Turn};
 use crate::audit::{OutcomeRecord, Record};
 use crate::decision::Seam;
+use crate::gate::ask::parked::Ends;
 use crate::gate::deliver::Ticket;
 use crate::gate::permit::{Cleared, Relay, Ungated};
 use crate::gate::sensitive::declares_itself_destructive;
-use crate::gate::{Attempt, Caller, Passed};
+use crate::gate::{Attempt, Passed};
 use crate::upstream::UpstreamFault;
-use crate::wire::era::{Era, RequestMeta};
+use crate::wire::era::{ClientCapabilities, Era, RequestMeta};
 use crate::wire::frame::Request;
-use crate::wire::id::RequestId;
 use crate::wire::method::{Lifecycle, Route, route};
 use crate::wire::shape::{Judged, ShapeError};
-use crate::wire::{object, refusal};
+use crate::wire::{mirror, object, refusal};
 
 /// The one request that stays open until the upstream ends it.
 const LISTEN: &str = "subscriptions/listen";
+
+/// A request that was admitted, and how it came.
+pub(super) struct Arrived {
+    pub(super) request: Request,
+    pub(super) exchange: Exchange,
+    pub(super) envelope: Envelope,
+    /// What it says of itself, in the stateless era.
+    pub(super) meta: Option<RequestMeta>,
+    pub(super) at: Instant,
+}
 
 impl Session {
     /// A request that meets no seam. The opening of a session is settled by its answer.
     pub(super) async fn lifecycle(
         self: &Arc<Self>,
-        id: &RequestId,
+        exchange: Exchange,
         ungated: Ungated,
         lifecycle: Lifecycle,
         flight: InFlight,
@@ -40,16 +50,17 @@ impl Session {
             Lifecycle::Ping | Lifecycle::SetLevel => None,
         };
         let (turn, over) = Turn::new();
-        let (session, id) = (Arc::clone(self), id.clone());
+        let session = Arc::clone(self);
         self.tasks.spawn(async move {
             let forwarded = Forwarded {
-                id,
+                exchange,
+                progress_token: None,
                 ticket: None,
                 opens,
                 since: Instant::now(),
             };
             session
-                .forward(Cleared::Ungated(ungated), forwarded, flight, turn)
+                .forward(Cleared::Ungated(ungated), Box::default(), forwarded, flight, turn)
                 .await;
         });
         let _passed_or_dropped = over.await;
@@ -58,90 +69,97 @@ impl Session {
     /// A request that meets a seam. Returns when it was forwarded, refused or parked.
     pub(super) async fn gated(
         self: &Arc<Self>,
-        request: Request,
+        arrived: Arrived,
         judged: Result<Judged, ShapeError>,
-        meta: Option<RequestMeta>,
         flight: InFlight,
     ) {
-        let arrived = Instant::now();
-        let listed = match route(request.method()) {
-            Route::Gated { listed, .. } => listed,
-            Route::Lifecycle(_) => false,
-        };
         let judged = match judged {
             Ok(judged) => judged,
             Err(ShapeError { code, detail }) => {
-                return self.answer_error(request.id(), code, &detail, None).await;
+                return self.answer_error(&arrived.exchange, code, &detail, None).await;
             }
         };
-        let caller = self.state().caller(&self.id, meta);
-        if caller.era == Era::Handshake
-            && (judged.request_state.is_some() || judged.input_responses.is_some())
-        {
+        if arrived.meta.is_none() && (judged.request_state.is_some() || judged.input_responses.is_some()) {
             let message = "`requestState` and `inputResponses` belong to revision 2026-07-28";
-            return self.answer_error(request.id(), -32602, message, None).await;
+            return self.answer_error(&arrived.exchange, -32602, message, None).await;
         }
         let (turn, over) = Turn::new();
         let session = Arc::clone(self);
         self.tasks.spawn(async move {
-            session
-                .call(request, judged, listed, caller, arrived, flight, turn)
-                .await;
+            session.call(arrived, judged, flight, turn).await;
         });
         let _passed_or_dropped = over.await;
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one request, taken apart right here"
-    )]
-    async fn call(
-        self: Arc<Self>,
-        request: Request,
-        judged: Judged,
-        listed: bool,
-        caller: Caller,
-        arrived: Instant,
-        flight: InFlight,
-        turn: Turn,
-    ) {
-        let id = request.id().clone();
+    async fn call(self: Arc<Self>, arrived: Arrived, judged: Judged, flight: InFlight, turn: Turn) {
+        let Arrived {
+            request,
+            exchange,
+            envelope,
+            meta,
+            at,
+        } = arrived;
+        let mut caller = self.state().caller(&self.id, meta, envelope.principal);
+        if envelope.answer_only {
+            caller.capabilities = ClientCapabilities::default();
+        }
         self.check_start(caller.era).await;
         let refused = self.state().start_refused.clone();
         if let Some(why) = refused {
-            return self.answer_error(&id, START_REFUSED, &why, None).await;
+            return self.answer_error(&exchange, START_REFUSED, &why, None).await;
         }
         let tool_json = match self.tool_json(&judged, caller.era).await {
             Ok(tool_json) => tool_json,
-            Err(fault) => return self.answer_fault(&id, &fault).await,
+            Err(fault) => return self.answer_fault(&exchange, &fault).await,
+        };
+        if let Some(headers) = &envelope.mirrored
+            && let Err(mismatch) = mirror::check_params(&tool_json, request.params().unwrap_or("{}"), headers)
+        {
+            let message = mismatch.to_string();
+            return self
+                .answer_error(&exchange, mirror::HEADER_MISMATCH, &message, None)
+                .await;
+        }
+        let progress_token = progress_token(&request);
+        let listed = match route(request.method()) {
+            Route::Gated { listed, .. } => listed,
+            Route::Lifecycle(_) => false,
         };
         let attempt = Attempt {
             request,
             judged,
             listed,
             tool_json,
-            arrived,
+            arrived: at,
         };
         let desk = CallDesk {
             session: &self,
+            exchange: &exchange,
             turn: &turn,
         };
-        let era = caller.era;
-        match self.gate.pass(attempt, &caller, &desk, &flight.withdrawn).await {
+        let ends = Ends {
+            withdrawn: &flight.withdrawn,
+            unreachable: &flight.unreachable,
+        };
+        let tool = attempt.tool_json.clone().into_boxed_str();
+        let passed = self.gate.pass(attempt, &caller, &desk, ends).await;
+        let own = |line| self.answer(&exchange, Source::Host, line);
+        match passed {
             Passed::Run(permit, ticket) => {
                 let forwarded = Forwarded {
-                    id,
+                    exchange,
+                    progress_token,
                     ticket: Some(*ticket),
                     opens: None,
                     since: Instant::now(),
                 };
-                self.forward(Cleared::Permit(permit), forwarded, flight, turn)
+                self.forward(Cleared::Permit(permit), tool, forwarded, flight, turn)
                     .await;
             }
-            Passed::Refused(refused) => self.answer(&id, refusal::refusal(&id, &refused, era)).await,
-            Passed::InputRequired(result) => self.answer(&id, refusal::result(&id, &result)).await,
-            Passed::Invalid { code, message } => self.answer_error(&id, code, &message, None).await,
-            Passed::Withdrawn => self.forget(&id, None),
+            Passed::Refused(refused) => own(refusal::refusal(&exchange.id, &refused, caller.era)).await,
+            Passed::InputRequired(result) => own(refusal::result(&exchange.id, &result)).await,
+            Passed::Invalid { code, message } => self.answer_error(&exchange, code, &message, None).await,
+            Passed::Withdrawn => self.forget(&exchange, None),
         }
     }
 
@@ -189,22 +207,36 @@ impl Session {
     }
 
     /// Forwards, then waits for the answer or for the end of the upstream's time.
-    async fn forward(&self, cleared: Cleared, forwarded: Forwarded, flight: InFlight, turn: Turn) {
+    async fn forward(
+        &self,
+        cleared: Cleared,
+        tool_json: Box<str>,
+        forwarded: Forwarded,
+        flight: InFlight,
+        turn: Turn,
+    ) {
         let upstream_id = self.upstream.reserve_id();
-        let id = forwarded.id.clone();
-        {
+        let exchange = forwarded.exchange.clone();
+        let mapped_token = {
             let mut state = self.state();
             if flight.withdrawn.is_cancelled() {
                 drop(state);
                 self.record_outcome(&forwarded, "cancelled", None);
-                return self.forget(&id, None);
+                return self.forget(&exchange, None);
             }
-            if let Some(flight) = state.in_flight.get_mut(&id) {
+            if let Some(flight) = state.in_flight.get_mut(&exchange) {
                 flight.stage = Stage::Upstream(upstream_id);
             }
+            let mapped = state.shared && !self.upstream.labelled() && forwarded.progress_token.is_some();
             state.forwarded.insert(upstream_id, forwarded);
-        }
-        if let Err(fault) = self.upstream.forward(cleared, upstream_id).await {
+            mapped
+        };
+        let cleared = if mapped_token {
+            cleared.with_progress_token(upstream_id)
+        } else {
+            cleared
+        };
+        if let Err(fault) = self.upstream.forward(cleared, upstream_id, tool_json).await {
             return self.failed(upstream_id, &fault).await;
         }
         turn.pass();
@@ -231,31 +263,38 @@ impl Session {
         }
         tracing::warn!(code = fault.code(), %fault, "a forwarded request has no answer");
         self.record_outcome(&forwarded, fault.code(), None);
-        self.answer_fault(&forwarded.id, fault).await;
+        self.answer_fault(&forwarded.exchange, fault).await;
     }
 
-    async fn answer_fault(&self, id: &RequestId, fault: &UpstreamFault) {
+    async fn answer_fault(&self, exchange: &Exchange, fault: &UpstreamFault) {
         let message = match fault {
             UpstreamFault::Exited(_) => "the upstream server has ended; restart it",
             UpstreamFault::Timeout(_) => "the upstream server did not answer in time",
+            UpstreamFault::Unreachable(_) => "the upstream server cannot be reached; try again later",
             UpstreamFault::Garbage(_) => "the upstream server's answer is malformed",
         };
         let data = format!(r#"{{"code":"{}"}}"#, fault.code());
-        self.answer_error(id, -32603, message, Some(&data)).await;
+        self.answer_error(exchange, -32603, message, Some(&data)).await;
     }
 
-    pub(super) async fn answer_error(&self, id: &RequestId, code: i64, message: &str, data: Option<&str>) {
+    pub(super) async fn answer_error(
+        &self,
+        exchange: &Exchange,
+        code: i64,
+        message: &str,
+        data: Option<&str>,
+    ) {
         let revision = self.state().revision.clone();
-        self.answer(id, refusal::error(Some(id), &revision, code, message, data))
-            .await;
+        let line = refusal::error(Some(&exchange.id), &revision, code, message, data);
+        self.answer(exchange, Source::Host, line).await;
     }
 
     /// Answers a request that is in flight, once: whoever comes second finds it gone and says nothing.
-    pub(super) async fn answer(&self, id: &RequestId, line: Bytes) {
-        let flight = self.state().in_flight.remove(id);
+    pub(super) async fn answer(&self, exchange: &Exchange, source: Source, line: Bytes) {
+        let flight = self.state().in_flight.remove(exchange);
         match flight {
             Some(flight) => {
-                self.to_client(line).await;
+                self.send(To::Answer(exchange.clone(), source), line).await;
                 flight.over.cancel();
             }
             None => self.state().dropped += 1,
@@ -263,15 +302,16 @@ impl Session {
     }
 
     /// Lets go of a request that the client took back; it gets no answer.
-    pub(super) fn forget(&self, id: &RequestId, upstream_id: Option<u64>) {
+    pub(super) fn forget(&self, exchange: &Exchange, upstream_id: Option<u64>) {
         let (flight, forwarded) = {
             let mut state = self.state();
             (
-                state.in_flight.remove(id),
+                state.in_flight.remove(exchange),
                 upstream_id.and_then(|upstream_id| state.forwarded.remove(&upstream_id)),
             )
         };
         if let Some(flight) = flight {
+            self.client.over(exchange);
             flight.over.cancel();
         }
         if let Some(forwarded) = forwarded {
@@ -295,4 +335,12 @@ impl Session {
             tracing::error!(decision.id = %decision_id, %error, "the outcome of a forwarded call cannot be recorded");
         }
     }
+}
+
+/// The token, raw, under which the client wants to hear of the request's progress.
+fn progress_token(request: &Request) -> Option<String> {
+    let meta = request
+        .params()
+        .and_then(|params| object::member(params, "_meta"))?;
+    object::member(meta, "progressToken").map(str::to_owned)
 }

@@ -1,11 +1,11 @@
 //! What the upstream sends: answers to the one request that waits, requests under ids of this host,
 //! notifications in order. Values pass raw.
 
-use super::Session;
 use super::state::{Conversation, Forwarded, Opening, RELAYED_MAX};
+use super::{Session, Source, To};
 use crate::gate::deliver::wears_our_marks;
 use crate::gate::permit::Relay;
-use crate::upstream::{Arrival, UpstreamFault};
+use crate::upstream::{Answered, Arrival, UpstreamFault};
 use crate::wire::era::Era;
 use crate::wire::frame::Notification;
 use crate::wire::id::RequestId;
@@ -20,24 +20,29 @@ impl Session {
     /// Takes one thing from the upstream.
     pub(super) async fn arrived(&self, arrival: Arrival) {
         match arrival {
-            Arrival::Answer(upstream_id, Ok(answer)) => self.answered(upstream_id, answer).await,
+            Arrival::Answer(upstream_id, Ok(answered)) => self.answered(upstream_id, answered).await,
             Arrival::Answer(upstream_id, Err(fault)) => self.failed(upstream_id, &fault).await,
-            Arrival::Request(request) => self.relay_request(&request).await,
-            Arrival::Notification(notification) => self.relay_notification(&notification).await,
-            Arrival::Ended(fault) => self.upstream_ended(&fault).await,
+            Arrival::Request(request, about) => self.relay_request(&request, about).await,
+            Arrival::Notification(notification, about) => self.relay_notification(&notification, about).await,
+            Arrival::Ended(fault) => self.ended(&fault).await,
         }
     }
 
-    async fn answered(&self, upstream_id: u64, answer: Answer) {
+    async fn answered(&self, upstream_id: u64, answered: Answered) {
+        let Answered { answer, http_status } = answered;
+        let source = Source::Upstream(http_status);
         let forwarded = self.state().forwarded.remove(&upstream_id);
         let Some(forwarded) = forwarded else {
             self.state().dropped += 1;
             return;
         };
         self.state().opened(&forwarded, &answer);
-        let answer = named_for_the_client(answer, &forwarded.id);
+        let exchange = &forwarded.exchange;
+        let answer = named_for_the_client(answer, &exchange.id);
         let Some(ticket) = &forwarded.ticket else {
-            return self.answer(&forwarded.id, answer.to_client(&forwarded.id)).await;
+            return self
+                .answer(exchange, source, answer.to_client(&exchange.id))
+                .await;
         };
         match self.gate.deliver(ticket, answer) {
             Ok(delivered) => {
@@ -51,7 +56,7 @@ impl Session {
                     .error()
                     .and_then(|error| object::member(error, "code"));
                 // The effect has happened, so the client does not wait for this record.
-                self.answer(&forwarded.id, delivered.answer.to_client(&forwarded.id))
+                self.answer(exchange, source, delivered.answer.to_client(&exchange.id))
                     .await;
                 self.record_outcome(&forwarded, outcome, code);
             }
@@ -64,33 +69,49 @@ impl Session {
     }
 
     /// A request of the upstream: relayed under an id of this host when the client declared that it can.
-    async fn relay_request(&self, request: &UpstreamRequest) {
-        let relayed = self.state().relay(request);
+    async fn relay_request(&self, request: &UpstreamRequest, about: Option<u64>) {
+        let relayed = {
+            let mut state = self.state();
+            state.to(about).and_then(|to| Ok((to, state.relay(request)?)))
+        };
         match relayed {
-            Ok(id) => self.to_client(request.to_client(&id)).await,
-            Err((code, message)) => {
-                tracing::warn!(code, message, "a request of the upstream was not relayed");
-                let _upstream_is_gone = self
-                    .upstream
-                    .relay(Relay::own_error(request.id_raw(), code, message))
+            Ok((to, id)) => {
+                if !self.send(to, request.to_client(&id)).await {
+                    self.state().relayed.remove(&id);
+                    self.not_relayed(
+                        request,
+                        -32603,
+                        "the client has no stream open that could carry this",
+                    )
                     .await;
+                }
             }
+            Err((code, message)) => self.not_relayed(request, code, message).await,
         }
     }
 
-    async fn relay_notification(&self, notification: &Notification) {
+    async fn not_relayed(&self, request: &UpstreamRequest, code: i64, message: &str) {
+        tracing::warn!(code, message, "a request of the upstream was not relayed");
+        let error = Relay::own_error(request.id_raw(), code, message);
+        let _upstream_is_gone = self.upstream.relay(error).await;
+    }
+
+    async fn relay_notification(&self, notification: &Notification, about: Option<u64>) {
         if notification.method() == "notifications/tools/list_changed" {
             self.tools.changed();
         }
-        let named = self.state().named_for_the_client(notification);
-        match named {
-            Some(line) => self.to_client(line.to_line()).await,
-            None => self.state().dropped += 1,
+        let named = self.state().named_for_the_client(notification, about);
+        let sent = match named {
+            Some((to, notification)) => self.send(to, notification.to_line()).await,
+            None => false,
+        };
+        if !sent {
+            self.state().dropped += 1;
         }
     }
 
     /// The upstream is gone: every request that waits is told so, and what it asked is forgotten.
-    async fn upstream_ended(&self, fault: &UpstreamFault) {
+    async fn ended(&self, fault: &UpstreamFault) {
         tracing::error!(%fault, "the upstream is gone");
         let waiting: Vec<u64> = {
             let mut state = self.state();
@@ -100,6 +121,7 @@ impl Session {
         for upstream_id in waiting {
             self.failed(upstream_id, fault).await;
         }
+        self.upstream_ended.cancel();
     }
 }
 
@@ -145,26 +167,73 @@ impl Conversation {
         Ok(id)
     }
 
-    /// The notification with the ids that the client knows; none when it is about nothing the client has.
-    fn named_for_the_client(&mut self, notification: &Notification) -> Option<Notification> {
+    /// Where something belongs that the upstream sent on the stream of the request `about`.
+    fn to(&self, about: Option<u64>) -> Result<To, (i64, &'static str)> {
+        match about {
+            None => Ok(To::Session),
+            Some(upstream_id) => self
+                .forwarded
+                .get(&upstream_id)
+                .map(|forwarded| To::Call(forwarded.exchange.clone()))
+                .ok_or((-32600, "the request that this belongs to is answered already")),
+        }
+    }
+
+    /// The notification with the ids that the client knows, and where it belongs; none when it is about nothing
+    /// the client has.
+    fn named_for_the_client(
+        &mut self,
+        notification: &Notification,
+        about: Option<u64>,
+    ) -> Option<(To, Notification)> {
+        let to = self.to(about).ok()?;
         let params = notification.params().unwrap_or("{}");
-        if notification.method() == "notifications/cancelled" {
-            let raw = object::member(params, "requestId")?;
-            let id = self
-                .relayed
-                .iter()
-                .find_map(|(id, upstream)| (upstream == raw).then(|| id.clone()))?;
-            self.relayed.remove(&id);
-            return Some(notification.with_param("requestId", Some(id.raw())));
+        match notification.method() {
+            "notifications/cancelled" => {
+                let raw = object::member(params, "requestId")?;
+                let id = self
+                    .relayed
+                    .iter()
+                    .find_map(|(id, upstream)| (upstream == raw).then(|| id.clone()))?;
+                self.relayed.remove(&id);
+                return Some((to, notification.with_param("requestId", Some(id.raw()))));
+            }
+            "notifications/progress" => return self.progress(notification, params, to),
+            _ => {}
         }
         let meta = object::member(params, "_meta").unwrap_or("{}");
         match (self.era(), object::member(meta, SUBSCRIPTION_ID)) {
             (Era::Stateless, Some(raw)) => {
-                let listening = self.forwarded.get(&raw.parse::<u64>().ok()?)?;
+                let listening = &self.forwarded.get(&raw.parse::<u64>().ok()?)?.exchange;
                 let meta = object::with_member(meta, SUBSCRIPTION_ID, Some(listening.id.raw()));
-                Some(notification.with_param("_meta", Some(&meta)))
+                let notification = notification.with_param("_meta", Some(&meta));
+                Some((To::Call(listening.clone()), notification))
             }
-            (Era::Stateless, None) | (Era::Handshake, _) => Some(notification.clone()),
+            (Era::Stateless, None) if self.shared && to == To::Session => None,
+            (Era::Stateless, None) | (Era::Handshake, _) => Some((to, notification.clone())),
+        }
+    }
+
+    /// Progress belongs to the request that gave its token; after that one's answer it is dropped.
+    fn progress(&self, notification: &Notification, params: &str, to: To) -> Option<(To, Notification)> {
+        let raw = object::member(params, "progressToken")?;
+        if to != To::Session {
+            return Some((to, notification.clone()));
+        }
+        if self.shared {
+            let forwarded = self.forwarded.get(&raw.parse::<u64>().ok()?)?;
+            let token = forwarded.progress_token.as_deref()?;
+            let notification = notification.with_param("progressToken", Some(token));
+            return Some((To::Call(forwarded.exchange.clone()), notification));
+        }
+        let reported = self
+            .forwarded
+            .values()
+            .find(|forwarded| forwarded.progress_token.as_deref() == Some(raw));
+        match reported {
+            Some(forwarded) => Some((To::Call(forwarded.exchange.clone()), notification.clone())),
+            // A task reports on after the answer of the request that began it.
+            None => Some((to, notification.clone())),
         }
     }
 }

@@ -7,8 +7,10 @@ use std::collections::HashMap;
 
 use tokio_util::sync::CancellationToken;
 
+use super::Exchange;
 use crate::gate::Caller;
 use crate::gate::deliver::Ticket;
+use crate::vocabulary::Principal;
 use crate::wire::era::{ClientCapabilities, Era, RequestMeta};
 use crate::wire::id::RequestId;
 
@@ -46,13 +48,17 @@ pub(super) struct InFlight {
     pub(super) over: CancellationToken,
     /// Cancelled only when the client takes it back.
     pub(super) withdrawn: CancellationToken,
+    /// Cancelled when the stream that would carry its question has ended.
+    pub(super) unreachable: CancellationToken,
     pub(super) method: String,
 }
 
 /// What is known of a forwarded request when its answer comes.
 #[derive(Debug)]
 pub(super) struct Forwarded {
-    pub(super) id: RequestId,
+    pub(super) exchange: Exchange,
+    /// The token, raw, under which the upstream may report its progress.
+    pub(super) progress_token: Option<String>,
     pub(super) ticket: Option<Ticket>,
     pub(super) opens: Option<Opening>,
     pub(super) since: tokio::time::Instant,
@@ -61,11 +67,13 @@ pub(super) struct Forwarded {
 /// A conversation.
 #[derive(Debug)]
 pub(super) struct Conversation {
+    /// Whether the requests of many clients run here, whose progress tokens may be the same.
+    pub(super) shared: bool,
     pub(super) opening: Opening,
     pub(super) revision: String,
     pub(super) client_info: String,
     pub(super) capabilities: ClientCapabilities,
-    pub(super) in_flight: HashMap<RequestId, InFlight>,
+    pub(super) in_flight: HashMap<Exchange, InFlight>,
     pub(super) forwarded: HashMap<u64, Forwarded>,
     pub(super) relayed: HashMap<RequestId, String>,
     pub(super) next_relay_id: u64,
@@ -79,6 +87,7 @@ pub(super) struct Conversation {
 impl Conversation {
     pub(super) fn new() -> Self {
         Self {
+            shared: false,
             opening: Opening::Undecided,
             revision: String::new(),
             client_info: String::new(),
@@ -93,6 +102,13 @@ impl Conversation {
         }
     }
 
+    pub(super) fn shared() -> Self {
+        let mut conversation = Self::new();
+        conversation.shared = true;
+        conversation.settle_stateless();
+        conversation
+    }
+
     /// The era in which frames are read now.
     pub(super) fn era(&self) -> Era {
         match self.opening {
@@ -102,7 +118,12 @@ impl Conversation {
     }
 
     /// Who calls, for a request with `meta` in the stateless era.
-    pub(super) fn caller(&self, session: &str, meta: Option<RequestMeta>) -> Caller {
+    pub(super) fn caller(
+        &self,
+        session: &str,
+        meta: Option<RequestMeta>,
+        principal: Option<Principal>,
+    ) -> Caller {
         match meta {
             Some(meta) => Caller {
                 session: String::new(),
@@ -110,7 +131,7 @@ impl Conversation {
                 revision: meta.protocol_version,
                 client_info: meta.client_info.unwrap_or_default(),
                 capabilities: ClientCapabilities::parse(&meta.client_capabilities),
-                principal: None,
+                principal,
             },
             None => Caller {
                 session: session.to_owned(),
@@ -118,7 +139,7 @@ impl Conversation {
                 revision: self.revision.clone(),
                 client_info: self.client_info.clone(),
                 capabilities: self.capabilities.clone(),
-                principal: None,
+                principal,
             },
         }
     }

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use bytes::Bytes;
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -19,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::Link;
+use super::{Incoming, Link, Outgoing};
 
 /// A child that was told to end is gone after this long, whatever it does.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(2);
@@ -153,8 +152,8 @@ fn found(program: &OsStr, path: &OsStr) -> PathBuf {
 }
 
 struct Pipes {
-    lines: mpsc::Receiver<Bytes>,
-    bytes: mpsc::Sender<Bytes>,
+    lines: mpsc::Receiver<Outgoing>,
+    bytes: mpsc::Sender<Incoming>,
     ended: oneshot::Sender<String>,
     end: CancellationToken,
 }
@@ -189,9 +188,9 @@ async fn watch(mut child: Child, stdin: ChildStdin, stdout: ChildStdout, pipes: 
     let _nobody_asks = ended.send(describe(status));
 }
 
-async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Bytes>) {
-    while let Some(line) = lines.recv().await {
-        if stdin.write_all(&line).await.is_err() {
+async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Outgoing>) {
+    while let Some(message) = lines.recv().await {
+        if stdin.write_all(&message.into_line()).await.is_err() {
             return;
         }
     }
@@ -199,7 +198,7 @@ async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Bytes>) {
 
 /// Carries what the child writes until its output ends or the child does. What it started may hold the
 /// output open for ever, so of that only what stands in the pipe already is still carried.
-async fn read_bytes(mut stdout: ChildStdout, bytes: mpsc::Sender<Bytes>, child: &mut Child) {
+async fn read_bytes(mut stdout: ChildStdout, bytes: mpsc::Sender<Incoming>, child: &mut Child) {
     let mut buffer = bytes::BytesMut::with_capacity(READ_BYTES);
     let mut left = None;
     while left != Some(0) {
@@ -217,7 +216,11 @@ async fn read_bytes(mut stdout: ChildStdout, bytes: mpsc::Sender<Bytes>, child: 
             Ok(0) | Err(_) => return,
             Ok(count) => left = left.map(|left| left.saturating_sub(count as u64)),
         }
-        if bytes.send(buffer.split().freeze()).await.is_err() {
+        if bytes
+            .send(Incoming::Bytes(buffer.split().freeze()))
+            .await
+            .is_err()
+        {
             return;
         }
     }

@@ -12,6 +12,9 @@ pub enum Era {
     Stateless,
 }
 
+/// The revisions with a handshake that this host knows.
+pub const HANDSHAKE_REVISIONS: &[&str] = &["2025-03-26", "2025-06-18", "2025-11-25"];
+
 /// The revisions of the stateless era that this host speaks.
 pub const STATELESS_REVISIONS: &[&str] = &["2026-07-28"];
 

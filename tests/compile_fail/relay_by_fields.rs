@@ -3,7 +3,7 @@
 use gatewright::gate::permit::Relay;
 
 fn forge(line: &'static str) -> Relay {
-    Relay { line: line.into() } //~ E0451
+    Relay { line: line.into(), cancels: None } //~ E0451
 }
 
 fn main() {}

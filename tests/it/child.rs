@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gatewright::upstream::child::{ChildSettings, ENDS_WITHIN, Running, spawn};
-use gatewright::upstream::{Arrival, Link, Upstream, UpstreamFault};
+use gatewright::upstream::{Arrival, Incoming, Link, Outgoing, Upstream, UpstreamFault};
 use rustix::process::{Pid, test_kill_process};
 use tokio::time::{Instant, timeout};
 
@@ -22,9 +22,13 @@ fn python(script: &str) -> ChildSettings {
 }
 
 async fn next(link: &mut Link) -> Option<Bytes> {
-    timeout(SOON, link.incoming.recv())
+    let incoming = timeout(SOON, link.incoming.recv())
         .await
-        .expect("the child writes or ends")
+        .expect("the child writes or ends")?;
+    match incoming {
+        Incoming::Bytes(bytes) => Some(bytes),
+        other => panic!("a child writes bytes, not {other:?}"),
+    }
 }
 
 /// The first line that the child writes.
@@ -112,7 +116,10 @@ async fn it_is_found_where_its_own_path_says() {
 async fn lines_go_in_and_come_out_and_its_end_is_told() {
     let (mut link, running) =
         spawn(&python("print(input()[::-1], flush=True); raise SystemExit(3)")).unwrap();
-    link.outgoing.send(Bytes::from("abc\n")).await.unwrap();
+    link.outgoing
+        .send(Outgoing::Other(Bytes::from("abc\n")))
+        .await
+        .unwrap();
     assert_eq!("cba", line(&mut link).await);
     assert_eq!(None, next(&mut link).await);
     assert_eq!("exit status: 3", ended(link).await);
@@ -237,7 +244,7 @@ out.write(b"\n \n" + b'{"jsonrpc":"2.0","method":"notifications/message","params
     }
     let [
         Arrival::Answer(7, Err(UpstreamFault::Garbage(_))),
-        Arrival::Notification(last),
+        Arrival::Notification(last, _),
         Arrival::Ended(UpstreamFault::Exited(how)),
     ] = arrived.as_slice()
     else {

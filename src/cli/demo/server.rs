@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
-use gatewright::upstream::Link;
+use gatewright::upstream::{Incoming, Link, Outgoing};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,14 +18,14 @@ pub(super) fn start() -> (Link, Log) {
 }
 
 async fn serve(
-    mut lines: mpsc::Receiver<Bytes>,
-    bytes: mpsc::Sender<Bytes>,
+    mut lines: mpsc::Receiver<Outgoing>,
+    bytes: mpsc::Sender<Incoming>,
     ending: oneshot::Sender<String>,
     log: Log,
 ) {
     let mut notes = vec!["Buy milk".to_owned(), "Call Ada".to_owned()];
-    while let Some(line) = lines.recv().await {
-        let Ok(message) = serde_json::from_slice::<Value>(&line) else {
+    while let Some(message) = lines.recv().await {
+        let Ok(message) = serde_json::from_slice::<Value>(&message.into_line()) else {
             continue;
         };
         let Some(id) = message.get("id") else { continue };
@@ -47,7 +46,7 @@ async fn serve(
             _ => json!({}),
         };
         let answer = format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "result": result}));
-        if bytes.send(answer.into()).await.is_err() {
+        if bytes.send(Incoming::Bytes(answer.into())).await.is_err() {
             break;
         }
     }

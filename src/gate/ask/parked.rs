@@ -50,6 +50,15 @@ impl Total {
     }
 }
 
+/// What ends an ask from outside, beside its time.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends<'a> {
+    /// Cancelled when the client takes the call back.
+    pub withdrawn: &'a CancellationToken,
+    /// Cancelled when the stream that carries the question has ended.
+    pub unreachable: &'a CancellationToken,
+}
+
 /// Why a call could not be parked: a limit and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
@@ -138,16 +147,13 @@ impl<'a> Parked<'a> {
     /// # Errors
     ///
     /// How the ask ended before its turn came.
-    pub async fn turn(
-        &self,
-        deadline: Instant,
-        withdrawn: &CancellationToken,
-    ) -> Result<Turn<'a>, AskOutcome> {
+    pub async fn turn(&self, deadline: Instant, ends: Ends<'_>) -> Result<Turn<'a>, AskOutcome> {
         let questions = self.questions;
         tokio::select! {
             // In this order, so that a call that was taken back never asks, even when its turn comes in the same poll.
             biased;
-            () = withdrawn.cancelled() => Err(AskOutcome::Withdrawn),
+            () = ends.withdrawn.cancelled() => Err(AskOutcome::Withdrawn),
+            () = ends.unreachable.cancelled() => Err(AskOutcome::Disconnected),
             () = questions.disconnected.cancelled() => Err(AskOutcome::Disconnected),
             () = questions.shutdown.cancelled() => Err(AskOutcome::Shutdown),
             turn = timeout_at(deadline, questions.turns.acquire()) => match turn {
@@ -192,12 +198,13 @@ pub struct Waiting<'a> {
 
 impl Waiting<'_> {
     /// Waits for the end of the ask. Cancel-safe.
-    pub async fn until(mut self, deadline: Instant, withdrawn: &CancellationToken) -> AskOutcome {
+    pub async fn until(mut self, deadline: Instant, ends: Ends<'_>) -> AskOutcome {
         let questions = self.turn.questions;
         tokio::select! {
             // In this order, so that a call that was taken back never runs, even if its answer arrives in the same poll.
             biased;
-            () = withdrawn.cancelled() => AskOutcome::Withdrawn,
+            () = ends.withdrawn.cancelled() => AskOutcome::Withdrawn,
+            () = ends.unreachable.cancelled() => AskOutcome::Disconnected,
             () = questions.disconnected.cancelled() => AskOutcome::Disconnected,
             () = questions.shutdown.cancelled() => AskOutcome::Shutdown,
             answered = timeout_at(deadline, &mut self.answered) => match answered {
@@ -226,6 +233,16 @@ mod tests {
 
     use super::*;
 
+    /// Nothing but a withdrawal ends the ask from outside.
+    fn ends(withdrawn: &CancellationToken) -> Ends<'_> {
+        static NEVER: std::sync::LazyLock<CancellationToken> =
+            std::sync::LazyLock::new(CancellationToken::new);
+        Ends {
+            withdrawn,
+            unreachable: &NEVER,
+        }
+    }
+
     fn questions(settings: AskSettings) -> Questions {
         Questions::new(&settings, Total::new(&settings), CancellationToken::new())
     }
@@ -240,8 +257,15 @@ mod tests {
         let start = Instant::now();
         let deadline = start + Duration::from_secs(50);
         let parked = questions.park().unwrap();
-        let waiting = parked.turn(deadline, &withdrawn).await.unwrap().register(id(1));
-        assert_eq!(AskOutcome::Timeout, waiting.until(deadline, &withdrawn).await);
+        let waiting = parked
+            .turn(deadline, ends(&withdrawn))
+            .await
+            .unwrap()
+            .register(id(1));
+        assert_eq!(
+            AskOutcome::Timeout,
+            waiting.until(deadline, ends(&withdrawn)).await
+        );
         assert_eq!(Duration::from_secs(50), start.elapsed());
         assert!(
             !questions.answer(id(1), Answer::Approved),
@@ -254,7 +278,11 @@ mod tests {
         let (questions, withdrawn) = (questions(AskSettings::default()), CancellationToken::new());
         let deadline = Instant::now() + Duration::from_secs(50);
         let parked = questions.park().unwrap();
-        let waiting = parked.turn(deadline, &withdrawn).await.unwrap().register(id(1));
+        let waiting = parked
+            .turn(deadline, ends(&withdrawn))
+            .await
+            .unwrap()
+            .register(id(1));
         assert!(
             !questions.answer(id(2), Answer::Approved),
             "another question's id"
@@ -266,7 +294,7 @@ mod tests {
         );
         assert_eq!(
             AskOutcome::Answered(Answer::Declined),
-            waiting.until(deadline, &withdrawn).await
+            waiting.until(deadline, ends(&withdrawn)).await
         );
     }
 
@@ -275,10 +303,17 @@ mod tests {
         let (questions, withdrawn) = (questions(AskSettings::default()), CancellationToken::new());
         let deadline = Instant::now() + Duration::from_secs(50);
         let parked = questions.park().unwrap();
-        let waiting = parked.turn(deadline, &withdrawn).await.unwrap().register(id(1));
+        let waiting = parked
+            .turn(deadline, ends(&withdrawn))
+            .await
+            .unwrap()
+            .register(id(1));
         assert!(questions.answer(id(1), Answer::Approved));
         withdrawn.cancel();
-        assert_eq!(AskOutcome::Withdrawn, waiting.until(deadline, &withdrawn).await);
+        assert_eq!(
+            AskOutcome::Withdrawn,
+            waiting.until(deadline, ends(&withdrawn)).await
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -287,16 +322,16 @@ mod tests {
         let start = Instant::now();
         let deadline = start + Duration::from_secs(50);
         let (first, second) = (questions.park().unwrap(), questions.park().unwrap());
-        let open = first.turn(deadline, &withdrawn).await.unwrap();
+        let open = first.turn(deadline, ends(&withdrawn)).await.unwrap();
         assert_eq!(
             AskOutcome::Timeout,
-            second.turn(deadline, &withdrawn).await.unwrap_err()
+            second.turn(deadline, ends(&withdrawn)).await.unwrap_err()
         );
         assert_eq!(Duration::from_secs(50), start.elapsed());
         drop(open);
         assert!(
             second
-                .turn(start + Duration::from_secs(99), &withdrawn)
+                .turn(start + Duration::from_secs(99), ends(&withdrawn))
                 .await
                 .is_ok()
         );

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use gatewright::upstream::Link;
+use gatewright::upstream::{Incoming, Link};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -55,7 +55,7 @@ struct State {
 pub(crate) struct FakeUpstream {
     state: Arc<Mutex<State>>,
     /// Gone together with the upstream.
-    bytes: Arc<Mutex<Option<mpsc::Sender<Bytes>>>>,
+    bytes: Arc<Mutex<Option<mpsc::Sender<Incoming>>>>,
     end: Arc<Mutex<Option<oneshot::Sender<String>>>>,
     gone: Arc<tokio::sync::Notify>,
 }
@@ -82,7 +82,7 @@ impl FakeUpstream {
                     biased;
                     () = task.gone.notified() => break,
                     line = lines.recv() => match line {
-                        Some(line) => task.receive(&line).await,
+                        Some(message) => task.receive(&message.into_line()).await,
                         None => break,
                     },
                 }
@@ -119,7 +119,7 @@ impl FakeUpstream {
         let bytes = self.bytes.lock().unwrap().clone();
         let bytes = bytes.expect("the upstream is there");
         let line = Bytes::from(format!("{line}\n"));
-        bytes.send(line).await.expect("the host reads");
+        bytes.send(Incoming::Bytes(line)).await.expect("the host reads");
     }
 
     /// Answers every `tools/call` that is held.

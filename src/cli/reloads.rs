@@ -1,11 +1,10 @@
 //! What a running gate does when its files change, at SIGHUP, and when `gatewright reload` says so.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use gatewright::clock::Clock;
-use gatewright::config::{Config, Flags, control_directory};
+use gatewright::config::{ConfigError, control_directory};
 use gatewright::host::control::{Control, Reloaded};
 use gatewright::host::guards::{self, ChainSettings, GuardSettings};
 use gatewright::policy::reload::{Board, Reloader, Replace, ReplaceError, Watch};
@@ -19,10 +18,12 @@ use crate::cli::environment;
 /// Orders that may wait; whoever gives one waits for its end.
 const ORDERS_MAX: usize = 4;
 
+/// Reads the whole configuration anew and gives its chains.
+pub(super) type ReadAnew = Box<dyn Fn() -> Result<GuardSettings, ConfigError> + Send + Sync>;
+
 /// Everything that reloading needs.
 pub(super) struct Reloads {
-    pub(super) flags: Flags,
-    pub(super) program: PathBuf,
+    pub(super) read: ReadAnew,
     /// How the server is called.
     pub(super) server: String,
     pub(super) clock: Arc<dyn Clock>,
@@ -48,8 +49,7 @@ impl Reloads {
             tasks.spawn(control.serve(self.server, board.clone(), to_reload.clone(), stop.clone()));
         }
         let anew = Anew {
-            flags: self.flags,
-            program: self.program,
+            read: self.read,
             clock: self.clock,
             orders,
             board,
@@ -73,8 +73,7 @@ fn open_control() -> Option<Control> {
 
 /// Reads the whole configuration anew.
 struct Anew {
-    flags: Flags,
-    program: PathBuf,
+    read: ReadAnew,
     clock: Arc<dyn Clock>,
     orders: Option<mpsc::Sender<Replace>>,
     board: Board,
@@ -108,10 +107,10 @@ impl Anew {
     /// All of it, or nothing. Only the chains change: everything else of the configuration is checked, and
     /// needs a restart.
     async fn reload(&self) -> Result<()> {
-        let config = Config::load(&self.flags, &self.program, &environment)?;
+        let guards = (self.read)()?;
         match &self.orders {
-            Some(orders) => guards::replace(orders, config.guards, Arc::clone(&self.clock)).await?,
-            None if has_chain(&config.guards) => return Err(ReplaceError::Seams.into()),
+            Some(orders) => guards::replace(orders, guards, Arc::clone(&self.clock)).await?,
+            None if has_chain(&guards) => return Err(ReplaceError::Seams.into()),
             None => {}
         }
         Ok(())

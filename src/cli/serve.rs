@@ -1,0 +1,133 @@
+//! `gatewright serve`: MCP servers behind the gate, for many clients over HTTP.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use gatewright::audit::AuditLog;
+use gatewright::clock::{Clock, SystemClock};
+use gatewright::config::ServeConfig;
+use gatewright::door::http::HttpDoor;
+use gatewright::host::endpoints::{Common, Guarded, connects, try_guards};
+use gatewright::host::guards::{self, Loaded};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::reloads::Reloads;
+use super::{environment, guarded_by, place_of, stop_on_signals};
+
+/// How long conversations may take to end beside what their calls may take.
+const ENDED_WITHIN: Duration = Duration::from_secs(5);
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The file names the listener, an [[endpoint]] for each server, and the chains [[tools]] and [[reads]], which every
+endpoint shares. Each path guards one server: a command, or the URL of an MCP server over HTTP.
+
+Without a chain for either seam nothing is served; `policy = \"builtin:allow-all\"` allows everything openly.
+Policy files are followed, and SIGHUP or `gatewright reload` reads the chains anew. SIGTERM and SIGINT refuse what
+waits for a person, let calls finish, and end.
+
+Exit codes: 0 a signal said to stop, 2 bad usage, configuration or policy, 1 anything else.")]
+pub(super) struct Serve {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", env = "GATEWRIGHT_CONFIG")]
+    config: PathBuf,
+    /// Compile policies anew, and keep nothing of it
+    #[arg(long)]
+    no_cache: bool,
+}
+
+impl Serve {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let config = ServeConfig::load(&self.config, self.no_cache, &environment)?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let loaded = guards::load(config.guards.clone(), Arc::clone(&clock))?;
+        let audit = Arc::new(AuditLog::open(&config.audit, Arc::clone(&clock))?);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
+        runtime.block_on(self.serve(config, loaded, audit, clock))?;
+        // A host call of a policy may still run on a thread of the runtime; nobody waits for it.
+        runtime.shutdown_background();
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn serve(
+        self,
+        config: ServeConfig,
+        loaded: Loaded,
+        audit: Arc<AuditLog>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<()> {
+        let Loaded { guards, reloader } = loaded;
+        try_guards(&guards, clock.as_ref()).await?;
+        let (tasks, conversations, stop) = (TaskTracker::new(), TaskTracker::new(), CancellationToken::new());
+        let mut endpoints = Vec::new();
+        let mut names = Vec::new();
+        let drain_within = config.listen.drain_within;
+        let common = Common {
+            guards: guards.clone(),
+            audit,
+            clock: Arc::clone(&clock),
+            shutdown: stop.clone(),
+            tasks: conversations.clone(),
+            drain_within,
+        };
+        for settings in config.endpoints {
+            names.push(settings.host.server.clone());
+            let connects = connects(&settings)?;
+            let guarded = Guarded::new(settings.host, connects, common.clone())?;
+            endpoints.push((settings.path, guarded as Arc<_>, settings.limits));
+        }
+        let paths: Vec<String> = endpoints.iter().map(|(path, ..)| path.clone()).collect();
+        let listener = TcpListener::bind(config.address)
+            .await
+            .with_context(|| format!("cannot listen on {}", config.address))?;
+        let scheme = if config.listen.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        let door = HttpDoor::new(config.listen, endpoints, stop.clone());
+        stop_on_signals(&tasks, stop.clone())?;
+        let (file, no_cache) = (self.config, self.no_cache);
+        let reloads = Reloads {
+            read: Box::new(move || {
+                ServeConfig::load(&file, no_cache, &environment).map(|config| config.guards)
+            }),
+            server: names.join(", "),
+            clock,
+            reloader,
+        };
+        reloads.start(&tasks, &stop)?;
+        tracing::info!(
+            tools = guarded_by(&guards.tools),
+            reads = guarded_by(&guards.reads),
+            audit = place_of(&config.audit),
+            "gate is up"
+        );
+        let address = listener.local_addr().context("cannot tell where it listens")?;
+        for path in paths {
+            tracing::info!("listening on {scheme}://{address}{path}");
+        }
+        door.serve(listener).await;
+        stop.cancel();
+        tasks.close();
+        conversations.close();
+        let ended = async {
+            conversations.wait().await;
+            tasks.wait().await;
+        };
+        if timeout(drain_within + ENDED_WITHIN, ended).await.is_err() {
+            tracing::warn!("not everything had ended when the gate did");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! What goes back over HTTP: one JSON text, or a stream of events.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use axum::http::{Response, StatusCode};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http_body::Frame;
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
+
+use super::streams::{Event, Stream};
+use crate::session::Source;
+use crate::wire::era::Era;
+use crate::wire::id::RequestId;
+use crate::wire::{object, refusal};
+
+/// A comment goes out on a stream that has been silent for this long (ruling R33).
+pub(super) const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(15);
+
+const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// Keeps proxies from holding events back.
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// One JSON text; the line's own end is left off.
+pub(super) fn json(status: StatusCode, mut line: Bytes) -> Response<Body> {
+    if line.ends_with(b"\n") {
+        line.truncate(line.len() - 1);
+    }
+    let mut response = Response::new(Body::from(line));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+/// A JSON-RPC error under an HTTP status.
+pub(super) fn error(status: StatusCode, id: Option<&RequestId>, code: i64, message: &str) -> Response<Body> {
+    error_with(status, id, code, message, None)
+}
+
+/// The same with `data`, raw.
+pub(super) fn error_with(
+    status: StatusCode,
+    id: Option<&RequestId>,
+    code: i64,
+    message: &str,
+    data: Option<&str>,
+) -> Response<Body> {
+    json(status, refusal::error(id, "", code, message, data))
+}
+
+/// Nothing but a status.
+pub(super) fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// The method is none of these.
+pub(super) fn not_allowed(allowed: &'static str) -> Response<Body> {
+    let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// There is no upstream now; try again after this long.
+pub(super) fn unavailable(id: &RequestId, message: &str, after: Duration) -> Response<Body> {
+    let mut response = error_with(
+        StatusCode::SERVICE_UNAVAILABLE,
+        Some(id),
+        -32603,
+        message,
+        Some(r#"{"code":"upstream_unavailable"}"#),
+    );
+    let seconds = after.as_secs().saturating_add(1);
+    response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    response
+}
+
+/// The status of an answer that is not streamed (rulings R4 and R42; the revision's table of errors).
+pub(super) fn status(era: Era, line: &[u8], source: Source) -> StatusCode {
+    if let Source::Upstream(Some(status)) = source {
+        return match (era, status) {
+            (Era::Handshake | Era::Stateless, 400) => StatusCode::BAD_REQUEST,
+            // In a session, this status means that the session is gone.
+            (Era::Stateless, 404) => StatusCode::NOT_FOUND,
+            (Era::Handshake | Era::Stateless, _) => StatusCode::OK,
+        };
+    }
+    let code = std::str::from_utf8(line)
+        .ok()
+        .and_then(|text| object::member(text, "error"))
+        .and_then(|error| object::member(error, "code"))
+        .and_then(|code| code.parse::<i64>().ok());
+    match (era, code, source) {
+        (_, None, _) => StatusCode::OK,
+        (Era::Stateless, Some(-32601), _) => StatusCode::NOT_FOUND,
+        (Era::Stateless, Some(-32022..=-32020), _)
+        | (Era::Stateless, Some(-32602), Source::Host)
+        | (_, Some(-32700 | -32600 | -32022), Source::Host) => StatusCode::BAD_REQUEST,
+        (_, Some(_), _) => StatusCode::OK,
+    }
+}
+
+/// A stream of events that begins with what came already.
+pub(super) fn events(first: Option<Event>, stream: Watched) -> Response<Body> {
+    let mut keep_alive = interval_at(tokio::time::Instant::now() + KEEP_ALIVE_AFTER, KEEP_ALIVE_AFTER);
+    keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let body = Events {
+        first,
+        stream,
+        keep_alive,
+    };
+    let mut response = Response::new(Body::new(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, EVENTS);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
+/// A stream, and what is done when its client goes away before its end.
+pub(super) struct Watched {
+    pub(super) stream: Stream,
+    pub(super) gone: Option<Box<dyn FnOnce(&Stream) + Send + Sync>>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if !self.stream.is_over()
+            && let Some(gone) = self.gone.take()
+        {
+            gone(&self.stream);
+        }
+    }
+}
+
+struct Events {
+    first: Option<Event>,
+    stream: Watched,
+    keep_alive: Interval,
+}
+
+impl http_body::Body for Events {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let event = match self.first.take() {
+            Some(event) => Poll::Ready(Some(event)),
+            None => self.stream.stream.poll_next(context),
+        };
+        match event {
+            Poll::Ready(Some(Event::Message(line) | Event::Answer(line, _))) => {
+                self.keep_alive.reset();
+                Poll::Ready(Some(Ok(Frame::data(event_of(&line)))))
+            }
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => self
+                .keep_alive
+                .poll_tick(context)
+                .map(|_now| Some(Ok(Frame::data(Bytes::from_static(KEEP_ALIVE))))),
+        }
+    }
+}
+
+/// One event. A line has no line breaks but its end, so it is one `data` field.
+fn event_of(line: &Bytes) -> Bytes {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let mut event = BytesMut::with_capacity(line.len() + 24);
+    event.put_slice(b"event: message\ndata: ");
+    event.put_slice(line);
+    event.put_slice(b"\n\n");
+    event.freeze()
+}

@@ -1,0 +1,261 @@
+//! The streams of one conversation: one for each exchange, and one that the client opened with GET.
+//!
+//! INVARIANT: each message goes out on exactly one stream.
+//! INVARIANT: what waits for a slow client is bounded by [`WAITING_BYTES_MAX`]; over it the stream ends.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::session::{Exchange, Outlet, Sending, Source, To};
+
+/// Bytes that may wait on one stream for the client to read them. An answer is sent whatever its size.
+const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What comes on a stream.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A message, after which more may come.
+    Message(Bytes),
+    /// The answer; nothing follows.
+    Answer(Bytes, Source),
+}
+
+/// The streams of one conversation.
+#[derive(Debug, Default)]
+pub(super) struct Streams(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    exchanges: HashMap<Exchange, Sender>,
+    /// The stream of GET.
+    unasked: Option<Sender>,
+    opened: u64,
+}
+
+#[derive(Debug)]
+struct Sender {
+    events: mpsc::UnboundedSender<Event>,
+    waiting: Arc<AtomicUsize>,
+    /// In which order it was opened.
+    number: u64,
+    /// Whether it carries the answer and nothing before it.
+    answer_only: bool,
+}
+
+/// The receiving end of a stream. Dropping it frees its place.
+#[derive(Debug)]
+pub(super) struct Stream {
+    events: mpsc::UnboundedReceiver<Event>,
+    waiting: Arc<AtomicUsize>,
+    number: u64,
+    streams: Arc<Streams>,
+    /// None for the stream of GET.
+    exchange: Option<Exchange>,
+    answered: bool,
+}
+
+impl Streams {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the stream of an exchange; none while another request with this id is in flight.
+    pub(super) fn exchange(self: &Arc<Self>, exchange: &Exchange, answer_only: bool) -> Option<Stream> {
+        let mut open = self.open();
+        if open.exchanges.contains_key(exchange) {
+            return None;
+        }
+        let (sender, stream) = self.pair(&mut open, Some(exchange.clone()), answer_only);
+        open.exchanges.insert(exchange.clone(), sender);
+        Some(stream)
+    }
+
+    /// Opens the stream of GET. One that was open ends: its client has come back.
+    pub(super) fn unasked(self: &Arc<Self>) -> Stream {
+        let mut open = self.open();
+        let (sender, stream) = self.pair(&mut open, None, false);
+        open.unasked = Some(sender);
+        stream
+    }
+
+    /// Ends every stream.
+    pub(super) fn close(&self) {
+        let mut open = self.open();
+        open.exchanges.clear();
+        open.unasked = None;
+    }
+
+    /// How many streams are open.
+    pub(super) fn count(&self) -> usize {
+        let open = self.open();
+        open.exchanges.len() + usize::from(open.unasked.is_some())
+    }
+
+    fn pair(
+        self: &Arc<Self>,
+        open: &mut Open,
+        exchange: Option<Exchange>,
+        answer_only: bool,
+    ) -> (Sender, Stream) {
+        let (sender, events) = mpsc::unbounded_channel();
+        let waiting = Arc::<AtomicUsize>::default();
+        open.opened += 1;
+        let number = open.opened;
+        let sender = Sender {
+            events: sender,
+            waiting: Arc::clone(&waiting),
+            number,
+            answer_only,
+        };
+        let stream = Stream {
+            events,
+            waiting,
+            number,
+            streams: Arc::clone(self),
+            exchange,
+            answered: false,
+        };
+        (sender, stream)
+    }
+}
+
+impl Open {
+    /// Sends the answer and closes the stream.
+    fn answer(&mut self, exchange: &Exchange, line: Bytes, source: Source) -> bool {
+        let sender = self.exchanges.remove(exchange);
+        sender.is_some_and(|sender| sender.events.send(Event::Answer(line, source)).is_ok())
+    }
+
+    fn call(&mut self, exchange: &Exchange, line: &Bytes) -> bool {
+        let Some(sender) = self.exchanges.get(exchange) else {
+            return false;
+        };
+        match sender.message(line) {
+            Sent::Yes => true,
+            Sent::No => false,
+            Sent::TooSlow => {
+                self.exchanges.remove(exchange);
+                false
+            }
+        }
+    }
+
+    /// On the stream of GET; without one, on the stream that was opened last, as what came in its course.
+    fn session(&mut self, line: &Bytes) -> bool {
+        match self.unasked.as_ref().map(|sender| sender.message(line)) {
+            Some(Sent::Yes) => return true,
+            Some(Sent::TooSlow) => self.unasked = None,
+            Some(Sent::No) | None => {}
+        }
+        let last = self
+            .exchanges
+            .iter()
+            .filter(|(_, sender)| !sender.answer_only)
+            .max_by_key(|(_, sender)| sender.number)
+            .map(|(exchange, _)| exchange.clone());
+        last.is_some_and(|exchange| self.call(&exchange, line))
+    }
+}
+
+enum Sent {
+    Yes,
+    No,
+    TooSlow,
+}
+
+impl Sender {
+    fn message(&self, line: &Bytes) -> Sent {
+        if self.answer_only {
+            return Sent::No;
+        }
+        let waiting = self.waiting.fetch_add(line.len(), Ordering::AcqRel);
+        if WAITING_BYTES_MAX < waiting.saturating_add(line.len()) {
+            tracing::warn!("a stream ended: its client does not read what it is sent");
+            return Sent::TooSlow;
+        }
+        match self.events.send(Event::Message(line.clone())) {
+            Ok(()) => Sent::Yes,
+            Err(_gone) => Sent::No,
+        }
+    }
+}
+
+impl Outlet for Streams {
+    fn send(&self, to: To, line: Bytes) -> Sending<'_> {
+        let mut open = self.open();
+        let sent = match to {
+            To::Answer(exchange, source) => open.answer(&exchange, line, source),
+            To::Call(exchange) => open.call(&exchange, &line) || open.session(&line),
+            To::Session => open.session(&line),
+        };
+        drop(open);
+        Box::pin(std::future::ready(sent))
+    }
+
+    fn over(&self, exchange: &Exchange) {
+        let sender = self.open().exchanges.remove(exchange);
+        drop(sender);
+    }
+}
+
+impl Stream {
+    /// The next event; none when the stream is over. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<Event> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        if self.answered {
+            return Poll::Ready(None);
+        }
+        let event = std::task::ready!(self.events.poll_recv(context));
+        match &event {
+            Some(Event::Message(line)) => {
+                self.waiting.fetch_sub(line.len(), Ordering::AcqRel);
+            }
+            Some(Event::Answer(..)) | None => self.answered = true,
+        }
+        Poll::Ready(event)
+    }
+
+    /// Whether it ended as it should: with the answer, or because the exchange was over.
+    pub(super) fn is_over(&self) -> bool {
+        self.answered
+    }
+
+    /// The exchange that it belongs to; none for the stream of GET.
+    pub(super) fn belongs_to(&self) -> Option<&Exchange> {
+        self.exchange.as_ref()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut open = self.streams.open();
+        match &self.exchange {
+            Some(exchange) => {
+                if open
+                    .exchanges
+                    .get(exchange)
+                    .is_some_and(|sender| sender.number == self.number)
+                {
+                    open.exchanges.remove(exchange);
+                }
+            }
+            None => {
+                if open
+                    .unasked
+                    .as_ref()
+                    .is_some_and(|sender| sender.number == self.number)
+                {
+                    open.unasked = None;
+                }
+            }
+        }
+    }
+}

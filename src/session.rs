@@ -81,13 +81,17 @@ pub enum To {
     Session,
 }
 
-/// Who made an answer.
+/// Who made an answer, and how it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// This host.
     Host,
-    /// The upstream, which gave it this HTTP status if it speaks HTTP.
-    Upstream(Option<u16>),
+    /// An upstream, as a line.
+    Line,
+    /// An upstream, as the body of an HTTP response with this status.
+    Body(u16),
+    /// An upstream, on a stream of events.
+    Event,
 }
 
 /// A message on its way out: whether there was a stream to send it on. Dropping it may lose the message.

@@ -19,6 +19,15 @@ use crate::wire::method::{ClientNotification, Route, client_notification, route}
 use crate::wire::shape::{self, ShapeError};
 use crate::wire::{object, refusal};
 
+/// What revision 2026-07-28 has removed (ruling R28; its changelog).
+const REMOVED: &[&str] = &[
+    "initialize",
+    "ping",
+    "logging/setLevel",
+    "resources/subscribe",
+    "resources/unsubscribe",
+];
+
 /// `UnsupportedProtocolVersion` of revision 2026-07-28.
 const UNSUPPORTED_VERSION: i64 = -32022;
 
@@ -325,7 +334,7 @@ impl Conversation {
 }
 
 fn enter_stateless(request: &Request, meta: Option<RequestMeta>) -> Result<RequestMeta, Rejected> {
-    if matches!(request.method(), "initialize" | "ping" | "logging/setLevel") {
+    if REMOVED.contains(&request.method()) {
         let message = format!("method not found in revision 2026-07-28: {}", request.method());
         return Err(Rejected::new(-32601, message));
     }

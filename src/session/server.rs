@@ -30,7 +30,11 @@ impl Session {
 
     async fn answered(&self, upstream_id: u64, answered: Answered) {
         let Answered { answer, http_status } = answered;
-        let source = Source::Upstream(http_status);
+        let source = match http_status {
+            Some(status) => Source::Body(status),
+            None if self.upstream.labelled() => Source::Event,
+            None => Source::Line,
+        };
         let forwarded = self.state().forwarded.remove(&upstream_id);
         let Some(forwarded) = forwarded else {
             self.state().dropped += 1;

@@ -12,7 +12,7 @@ use super::endpoint::{Conversation, Endpoint, Unavailable};
 use super::reply::{self, KEEP_ALIVE_AFTER, Watched};
 use super::streams::{Event, Stream};
 use super::{PROTOCOL_VERSION, SESSION_ID, header};
-use crate::session::{Envelope, Exchange};
+use crate::session::{Envelope, Exchange, Source};
 use crate::vocabulary::{Principal, RandomId};
 use crate::wire::era::{Era, HANDSHAKE_REVISIONS, STATELESS_REVISIONS};
 use crate::wire::frame::{ClientFrame, Request, read_client};
@@ -246,10 +246,12 @@ impl Post<'_> {
             .collect()
     }
 
-    /// An answer that came first is one JSON text; everything else makes a stream of events.
+    /// An answer that came first is one JSON text, unless the upstream gave it as an event; everything else makes a
+    /// stream of events.
     fn respond(&self, era: Era, first: Option<Event>, stream: Watched) -> Response<Body> {
+        let as_event = |source| self.accepts.events && (source == Source::Event || !self.accepts.json);
         match first {
-            Some(Event::Answer(line, source)) if self.accepts.json || !self.accepts.events => {
+            Some(Event::Answer(line, source)) if !as_event(source) => {
                 reply::json(reply::status(era, &line, source), line)
             }
             first => reply::events(first, stream),

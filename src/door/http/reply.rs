@@ -87,13 +87,12 @@ pub(super) fn unavailable(id: &RequestId, message: &str, after: Duration) -> Res
 
 /// The status of an answer that is not streamed (rulings R4 and R42; the revision's table of errors).
 pub(super) fn status(era: Era, line: &[u8], source: Source) -> StatusCode {
-    if let Source::Upstream(Some(status)) = source {
-        return match (era, status) {
-            (Era::Handshake | Era::Stateless, 400) => StatusCode::BAD_REQUEST,
-            // In a session, this status means that the session is gone.
-            (Era::Stateless, 404) => StatusCode::NOT_FOUND,
-            (Era::Handshake | Era::Stateless, _) => StatusCode::OK,
-        };
+    match (source, era) {
+        (Source::Body(400), _) => return StatusCode::BAD_REQUEST,
+        // In a session, this status means that the session is gone.
+        (Source::Body(404), Era::Stateless) => return StatusCode::NOT_FOUND,
+        (Source::Body(_), _) => return StatusCode::OK,
+        (Source::Host | Source::Line | Source::Event, _) => {}
     }
     let code = std::str::from_utf8(line)
         .ok()

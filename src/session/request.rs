@@ -103,23 +103,11 @@ impl Session {
         if envelope.answer_only {
             caller.capabilities = ClientCapabilities::default();
         }
-        self.check_start(caller.era).await;
-        let refused = self.state().start_refused.clone();
-        if let Some(why) = refused {
-            return self.answer_error(&exchange, START_REFUSED, &why, None).await;
-        }
-        let tool_json = match self.tool_json(&judged, caller.era).await {
-            Ok(tool_json) => tool_json,
-            Err(fault) => return self.answer_fault(&exchange, &fault).await,
+        let mirrored = envelope.mirrored.as_deref();
+        let prepared = self.prepared(&exchange, &request, &judged, caller.era, mirrored);
+        let Some(tool_json) = prepared.await else {
+            return;
         };
-        if let Some(headers) = &envelope.mirrored
-            && let Err(mismatch) = mirror::check_params(&tool_json, request.params().unwrap_or("{}"), headers)
-        {
-            let message = mismatch.to_string();
-            return self
-                .answer_error(&exchange, mirror::HEADER_MISMATCH, &message, None)
-                .await;
-        }
         let progress_token = progress_token(&request);
         let listed = match route(request.method()) {
             Route::Gated { listed, .. } => listed,
@@ -161,6 +149,39 @@ impl Session {
             Passed::Invalid { code, message } => self.answer_error(&exchange, code, &message, None).await,
             Passed::Withdrawn => self.forget(&exchange, None),
         }
+    }
+
+    /// What must hold before the gate, and the tool as the upstream lists it; none when the request was answered.
+    async fn prepared(
+        &self,
+        exchange: &Exchange,
+        request: &Request,
+        judged: &Judged,
+        era: Era,
+        mirrored: Option<&[(String, Vec<u8>)]>,
+    ) -> Option<String> {
+        self.check_start(era).await;
+        let refused = self.state().start_refused.clone();
+        if let Some(why) = refused {
+            self.answer_error(exchange, START_REFUSED, &why, None).await;
+            return None;
+        }
+        let tool_json = match self.tool_json(judged, era).await {
+            Ok(tool_json) => tool_json,
+            Err(fault) => {
+                self.answer_fault(exchange, &fault).await;
+                return None;
+            }
+        };
+        if let Some(headers) = mirrored
+            && let Err(mismatch) = mirror::check_params(&tool_json, request.params().unwrap_or("{}"), headers)
+        {
+            let message = mismatch.to_string();
+            self.answer_error(exchange, mirror::HEADER_MISMATCH, &message, None)
+                .await;
+            return None;
+        }
+        Some(tool_json)
     }
 
     /// The tool as the upstream lists it; empty when it does not, and on reads.

@@ -126,10 +126,13 @@ pub(super) fn events(first: Option<Event>, stream: Watched) -> Response<Body> {
     response
 }
 
+/// What is done when a client goes away.
+type Gone = Box<dyn FnOnce(&Stream) + Send + Sync>;
+
 /// A stream, and what is done when its client goes away before its end.
 pub(super) struct Watched {
     pub(super) stream: Stream,
-    pub(super) gone: Option<Box<dyn FnOnce(&Stream) + Send + Sync>>,
+    pub(super) gone: Option<Gone>,
 }
 
 impl Drop for Watched {

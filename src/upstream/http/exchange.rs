@@ -266,16 +266,13 @@ async fn follow(
     let mut splitter = EventSplitter::new(connection.settings.message_bytes_max);
     let mut events = 0;
     loop {
-        let chunk = match response.chunk().await {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) | Err(_) => {
-                let retry = splitter.retry_ms().map_or(RESUME_AFTER, Duration::from_millis);
-                return StreamEnd::BrokeOff {
-                    last_id: splitter.last_id().map(str::to_owned),
-                    retry: retry.min(RESUME_AFTER_MAX),
-                    events,
-                };
-            }
+        let Ok(Some(chunk)) = response.chunk().await else {
+            let retry = splitter.retry_ms().map_or(RESUME_AFTER, Duration::from_millis);
+            return StreamEnd::BrokeOff {
+                last_id: splitter.last_id().map(str::to_owned),
+                retry: retry.min(RESUME_AFTER_MAX),
+                events,
+            };
         };
         splitter.push(&chunk);
         loop {

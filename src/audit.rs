@@ -174,6 +174,12 @@ pub enum AuditError {
     Random(#[from] RandomUnavailable),
 }
 
+/// Sees every record, whether or not it is kept anywhere.
+pub trait Observer: Send + Sync + fmt::Debug {
+    /// A record was due; `written` says that it did not fail to be written.
+    fn recorded(&self, record: &Record<'_>, written: bool);
+}
+
 enum Output {
     File(File),
     Stderr,
@@ -197,6 +203,7 @@ pub struct AuditLog {
     arguments: bool,
     on_failure: OnFailure,
     clock: Arc<dyn Clock>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl fmt::Debug for AuditLog {
@@ -264,7 +271,17 @@ impl AuditLog {
             arguments,
             on_failure,
             clock,
+            observer: None,
         })
+    }
+
+    /// The same log, which shows every record to `observer`.
+    #[must_use]
+    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
+        Self {
+            observer: Some(observer),
+            ..self
+        }
     }
 
     /// Appends a record.
@@ -273,6 +290,21 @@ impl AuditLog {
     ///
     /// [`AuditError::Write`] when it could not be written whole and the settings do not say to go on.
     pub fn append(&self, record: &Record<'_>) -> Result<(), AuditError> {
+        let written = self.write(record);
+        if let Some(observer) = &self.observer {
+            observer.recorded(record, written.is_ok());
+        }
+        match (written, self.on_failure) {
+            (Ok(()), _) => Ok(()),
+            (Err(source), OnFailure::Deny) => Err(AuditError::Write { source }),
+            (Err(error), OnFailure::Continue) => {
+                tracing::error!(%error, "an audit record is lost, and the settings say to go on");
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&self, record: &Record<'_>) -> std::io::Result<()> {
         let mut chain = self.chain.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(chain.output, Output::Off) {
             return Ok(());
@@ -283,18 +315,10 @@ impl AuditLog {
             prev: chain.prev,
         };
         let (line, hash) = line::write(record, &place, self.clock.now_unix_ms(), self.arguments);
-        match (chain.put(line), self.on_failure) {
-            (Ok(()), _) => {
-                chain.seq += 1;
-                chain.prev = hash;
-                Ok(())
-            }
-            (Err(source), OnFailure::Deny) => Err(AuditError::Write { source }),
-            (Err(error), OnFailure::Continue) => {
-                tracing::error!(%error, "an audit record is lost, and the settings say to go on");
-                Ok(())
-            }
-        }
+        chain.put(line)?;
+        chain.seq += 1;
+        chain.prev = hash;
+        Ok(())
     }
 }
 

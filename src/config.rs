@@ -93,6 +93,7 @@ impl Config {
             audit,
             cache,
             listen: _,
+            admin: _,
             endpoint,
         } = file.parse()?;
         if let Some(first) = endpoint.iter().flatten().next() {

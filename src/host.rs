@@ -1,9 +1,13 @@
 //! The host: wires the parts together and owns their end.
 
+#[cfg(feature = "http")]
+pub mod admin;
 pub mod control;
 #[cfg(feature = "http")]
 pub mod endpoints;
 pub mod guards;
+#[cfg(feature = "http")]
+pub mod metrics;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -32,8 +32,8 @@ pub(super) struct Reloads {
 }
 
 impl Reloads {
-    /// Starts everything; it ends with `stop`. Must be called in a runtime.
-    pub(super) fn start(self, tasks: &TaskTracker, stop: &CancellationToken) -> Result<()> {
+    /// Starts everything, and gives what shows the status; it ends with `stop`. Must be called in a runtime.
+    pub(super) fn start(self, tasks: &TaskTracker, stop: &CancellationToken) -> Result<Board> {
         let hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
         let (to_reload, reloads) = mpsc::channel(ORDERS_MAX);
         let (board, orders) = match self.reloader {
@@ -52,11 +52,11 @@ impl Reloads {
             read: self.read,
             clock: self.clock,
             orders,
-            board,
+            board: board.clone(),
         };
         // The sender is held here, so that without a control socket the channel stays open.
         tasks.spawn(anew.run(hangups, (to_reload, reloads), stop.clone()));
-        Ok(())
+        Ok(board)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `gatewright serve`: MCP servers behind the gate, for many clients over HTTP.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,12 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use gatewright::audit::AuditLog;
+use gatewright::audit::{AuditLog, Observer};
 use gatewright::clock::{Clock, SystemClock};
 use gatewright::config::ServeConfig;
-use gatewright::door::http::HttpDoor;
-use gatewright::host::endpoints::{Common, Guarded, connects, try_guards};
+use gatewright::door::http::{EndpointLimits, HttpDoor, Upstreams};
+use gatewright::host::admin::Admin;
+use gatewright::host::endpoints::{Common, EndpointSettings, Guarded, connects, try_guards};
 use gatewright::host::guards::{self, Loaded};
+use gatewright::host::metrics::Metrics;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -48,12 +51,14 @@ impl Serve {
         let config = ServeConfig::load(&self.config, self.no_cache, &environment)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let loaded = guards::load(config.guards.clone(), Arc::clone(&clock))?;
-        let audit = Arc::new(AuditLog::open(&config.audit, Arc::clone(&clock))?);
+        let metrics = Metrics::new();
+        let audit = AuditLog::open(&config.audit, Arc::clone(&clock))?
+            .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        runtime.block_on(self.serve(config, loaded, audit, clock))?;
+        runtime.block_on(self.serve(config, loaded, Arc::new(audit), metrics, clock))?;
         // A host call of a policy may still run on a thread of the runtime; nobody waits for it.
         runtime.shutdown_background();
         Ok(ExitCode::SUCCESS)
@@ -64,13 +69,12 @@ impl Serve {
         config: ServeConfig,
         loaded: Loaded,
         audit: Arc<AuditLog>,
+        metrics: Arc<Metrics>,
         clock: Arc<dyn Clock>,
     ) -> Result<()> {
         let Loaded { guards, reloader } = loaded;
         try_guards(&guards, clock.as_ref()).await?;
         let (tasks, conversations, stop) = (TaskTracker::new(), TaskTracker::new(), CancellationToken::new());
-        let mut endpoints = Vec::new();
-        let mut names = Vec::new();
         let drain_within = config.listen.drain_within;
         let common = Common {
             guards: guards.clone(),
@@ -80,22 +84,20 @@ impl Serve {
             tasks: conversations.clone(),
             drain_within,
         };
-        for settings in config.endpoints {
-            names.push(settings.host.server.clone());
-            let connects = connects(&settings)?;
-            let guarded = Guarded::new(settings.host, connects, common.clone())?;
-            endpoints.push((settings.path, guarded as Arc<_>, settings.limits));
-        }
-        let paths: Vec<String> = endpoints.iter().map(|(path, ..)| path.clone()).collect();
-        let listener = TcpListener::bind(config.address)
-            .await
-            .with_context(|| format!("cannot listen on {}", config.address))?;
+        let names: Vec<String> = config
+            .endpoints
+            .iter()
+            .map(|one| one.host.server.clone())
+            .collect();
+        let paths: Vec<String> = config.endpoints.iter().map(|one| one.path.clone()).collect();
+        let endpoints = guarded(config.endpoints, &common)?;
+        let listener = bind(config.address, "the address of clients").await?;
         let scheme = if config.listen.tls.is_some() {
             "https"
         } else {
             "http"
         };
-        let door = HttpDoor::new(config.listen, endpoints, stop.clone());
+        let door = Arc::new(HttpDoor::new(config.listen, endpoints, stop.clone()));
         stop_on_signals(&tasks, stop.clone())?;
         let (file, no_cache) = (self.config, self.no_cache);
         let reloads = Reloads {
@@ -106,7 +108,22 @@ impl Serve {
             clock,
             reloader,
         };
-        reloads.start(&tasks, &stop)?;
+        let server = reloads.server.clone();
+        let board = reloads.start(&tasks, &stop)?;
+        if let Some((address, allow)) = config.admin {
+            let listener = bind(address, "the admin address").await?;
+            let address = listener.local_addr().context("cannot tell where it listens")?;
+            tracing::info!("admin on http://{address}");
+            let admin = Admin {
+                server,
+                board,
+                metrics,
+                door: Arc::clone(&door),
+                allow,
+                stop: stop.clone(),
+            };
+            tasks.spawn(admin.serve(listener));
+        }
         tracing::info!(
             tools = guarded_by(&guards.tools),
             reads = guarded_by(&guards.reads),
@@ -119,15 +136,37 @@ impl Serve {
         }
         door.serve(listener).await;
         stop.cancel();
-        tasks.close();
-        conversations.close();
-        let ended = async {
-            conversations.wait().await;
-            tasks.wait().await;
-        };
-        if timeout(drain_within + ENDED_WITHIN, ended).await.is_err() {
-            tracing::warn!("not everything had ended when the gate did");
-        }
+        wait_for([tasks, conversations], drain_within + ENDED_WITHIN).await;
         Ok(())
+    }
+}
+
+type Endpoints = Vec<(String, Arc<dyn Upstreams>, EndpointLimits)>;
+
+/// The guarded server behind each path.
+fn guarded(endpoints: Vec<EndpointSettings>, common: &Common) -> Result<Endpoints> {
+    let one = |settings: EndpointSettings| {
+        let connects = connects(&settings)?;
+        let guarded = Guarded::new(settings.host, connects, common.clone())?;
+        Ok((settings.path, guarded as Arc<_>, settings.limits))
+    };
+    endpoints.into_iter().map(one).collect()
+}
+
+async fn bind(address: SocketAddr, what: &str) -> Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}, {what}"))
+}
+
+async fn wait_for(trackers: [TaskTracker; 2], within: Duration) {
+    let ended = async {
+        for tracker in &trackers {
+            tracker.close();
+            tracker.wait().await;
+        }
+    };
+    if timeout(within, ended).await.is_err() {
+        tracing::warn!("not everything had ended when the gate did");
     }
 }

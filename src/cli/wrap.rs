@@ -123,7 +123,7 @@ impl Wrap {
 async fn serve(host: &Host, door: stdio::Stdio, child: &ChildSettings, reloads: Reloads) -> Result<Ended> {
     let (tasks, stop) = (TaskTracker::new(), host.shutdown());
     stop_on_signals(&tasks, stop.clone())?;
-    reloads.start(&tasks, &stop)?;
+    let _status = reloads.start(&tasks, &stop)?;
     let (link, running) = child::spawn(child)?;
     let ended = host.serve(door.client, link).await;
     stop.cancel();

@@ -15,7 +15,16 @@ pub(super) struct Raw {
     pub(super) upstream: Option<Spanned<RawUpstream>>,
     pub(super) audit: Option<RawAudit>,
     pub(super) cache: Option<RawCache>,
+    #[cfg_attr(
+        not(feature = "http"),
+        expect(dead_code, reason = "the file is the same without a listener")
+    )]
     pub(super) listen: Option<RawListen>,
+    #[cfg_attr(
+        not(feature = "http"),
+        expect(dead_code, reason = "the file is the same without a listener")
+    )]
+    pub(super) admin: Option<RawAdmin>,
     pub(super) endpoint: Option<Vec<Spanned<RawEndpoint>>>,
 }
 
@@ -36,6 +45,19 @@ pub(super) struct RawListen {
     pub(super) read_ms: Option<Spanned<i64>>,
     pub(super) drain_ms: Option<Spanned<i64>>,
     pub(super) tls: Option<RawTls>,
+}
+
+/// The admin address of `serve`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[cfg_attr(
+    not(feature = "http"),
+    expect(dead_code, reason = "the file is the same without a listener")
+)]
+pub(super) struct RawAdmin {
+    pub(super) address: Spanned<String>,
+    pub(super) insecure_no_auth: Option<bool>,
+    pub(super) hosts: Option<Vec<Spanned<String>>>,
 }
 
 #[derive(Deserialize)]

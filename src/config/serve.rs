@@ -1,7 +1,7 @@
 //! What `serve` needs: the listener, its endpoints, and the chains that all of them share.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use toml::Spanned;
 
-use super::raw::{Raw, RawEndpoint, RawHeader, RawListen, RawTls, RawUpstream};
+use super::raw::{Raw, RawAdmin, RawEndpoint, RawHeader, RawListen, RawTls, RawUpstream};
 use super::{
     ConfigError, ConfigFile, Environment, audit_settings, cache_directory, chain, check_deadlines, engine,
     host, variables,
@@ -24,9 +24,10 @@ use crate::host::endpoints::{EndpointSettings, UpstreamSettings};
 use crate::host::guards::GuardSettings;
 use crate::upstream::child::ChildSettings;
 use crate::upstream::http::HttpSettings;
+use crate::wire::scan::ScanLimits;
 
 /// Where `serve` listens when the file does not say.
-const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 /// Everything that `serve` needs.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct ServeConfig {
     pub address: SocketAddr,
     /// The rules of the listener.
     pub listen: ListenSettings,
+    /// Where the gate is looked after, and by which names; none for nowhere.
+    pub admin: Option<(SocketAddr, AllowList)>,
     /// The endpoints, at least one, each with a path and a name of its own.
     pub endpoints: Vec<EndpointSettings>,
 }
@@ -59,11 +62,6 @@ impl ServeConfig {
         let tools = chain(&file, raw.tools, ("--tools", &[]), environment)?;
         let reads = chain(&file, raw.reads, ("--reads", &[]), environment)?;
         let listen = raw.listen.unwrap_or_default();
-        let drain_within = file.time(
-            "listen.drain-ms",
-            listen.drain_ms.as_ref(),
-            Duration::from_secs(10),
-        )?;
         let common = Raw {
             tools: None,
             reads: None,
@@ -73,6 +71,7 @@ impl ServeConfig {
             audit: None,
             cache: None,
             listen: None,
+            admin: None,
             endpoint: None,
         };
         let mut endpoints = Vec::new();
@@ -86,30 +85,21 @@ impl ServeConfig {
         check_deadlines(&reads, first.host.asks.deadline)?;
         check_distinct(&file, &endpoints)?;
         let scan = first.host.scan.clone();
-        let address = address(&file, &listen)?;
+        let place = Place {
+            table: "listen",
+            address: listen.address.as_ref(),
+            insecure_no_auth: listen.insecure_no_auth.unwrap_or(false),
+            hosts: listen.hosts.as_deref().unwrap_or_default(),
+        };
+        let address = place.address(&file)?;
+        let allow = AllowList {
+            hosts: place.hosts(&file, address)?,
+            origins: origins(&file, listen.origins.as_deref().unwrap_or_default())?,
+        };
         Ok(Self {
             address,
-            listen: ListenSettings {
-                allow: allow_list(&file, &listen, address)?,
-                scan,
-                connections_max: file.size(
-                    "listen.connections-max",
-                    listen.connections_max.as_ref(),
-                    (1, 4096, 1024 * 1024),
-                )?,
-                header_bytes_max: file.size(
-                    "listen.header-bytes-max",
-                    listen.header_bytes_max.as_ref(),
-                    (8192, 64 * 1024, 16 * 1024 * 1024),
-                )?,
-                read_within: file.time("listen.read-ms", listen.read_ms.as_ref(), Duration::from_secs(30))?,
-                drain_within,
-                tls: listen
-                    .tls
-                    .as_ref()
-                    .map(|tls| server_config(&file, tls))
-                    .transpose()?,
-            },
+            listen: listen_settings(&file, &listen, allow, scan)?,
+            admin: raw.admin.as_ref().map(|raw| admin(&file, raw)).transpose()?,
             audit: audit_settings(&file, raw.audit, None, environment)?,
             guards: GuardSettings {
                 engine: engine(&tools, &reads),
@@ -122,56 +112,99 @@ impl ServeConfig {
     }
 }
 
-fn address(file: &ConfigFile, listen: &RawListen) -> Result<SocketAddr, ConfigError> {
-    let text = match &listen.address {
-        None => DEFAULT_ADDRESS,
-        Some(address) => address.get_ref().as_str(),
-    };
-    let parsed = text.parse::<SocketAddr>();
-    let address = match (parsed, &listen.address) {
-        (Ok(address), _) => address,
-        (Err(_), Some(at)) => {
+fn listen_settings(
+    file: &ConfigFile,
+    listen: &RawListen,
+    allow: AllowList,
+    scan: ScanLimits,
+) -> Result<ListenSettings, ConfigError> {
+    Ok(ListenSettings {
+        allow,
+        scan,
+        connections_max: file.size(
+            "listen.connections-max",
+            listen.connections_max.as_ref(),
+            (1, 4096, 1024 * 1024),
+        )?,
+        header_bytes_max: file.size(
+            "listen.header-bytes-max",
+            listen.header_bytes_max.as_ref(),
+            (8192, 64 * 1024, 16 * 1024 * 1024),
+        )?,
+        read_within: file.time("listen.read-ms", listen.read_ms.as_ref(), Duration::from_secs(30))?,
+        drain_within: file.time(
+            "listen.drain-ms",
+            listen.drain_ms.as_ref(),
+            Duration::from_secs(10),
+        )?,
+        tls: listen
+            .tls
+            .as_ref()
+            .map(|tls| server_config(file, tls))
+            .transpose()?,
+    })
+}
+
+/// A place to listen: its address, and what it is called.
+struct Place<'a> {
+    table: &'static str,
+    address: Option<&'a Spanned<String>>,
+    insecure_no_auth: bool,
+    hosts: &'a [Spanned<String>],
+}
+
+impl Place<'_> {
+    fn address(&self, file: &ConfigFile) -> Result<SocketAddr, ConfigError> {
+        let Some(at) = self.address else {
+            return Ok(DEFAULT_ADDRESS);
+        };
+        let text = at.get_ref();
+        let field = format!("{}.address", self.table);
+        let address = text.parse::<SocketAddr>().map_err(|_| {
             let reason = format!("`{text}` is no address; give one like `{DEFAULT_ADDRESS}` or `[::1]:8080`");
-            return Err(file.wrong("listen.address", at, reason));
+            file.wrong(&field, at, reason)
+        })?;
+        if address.ip().is_loopback() || self.insecure_no_auth {
+            return Ok(address);
         }
-        (Err(_), None) => SocketAddr::from(([127, 0, 0, 1], 8080)),
-    };
-    match &listen.address {
-        Some(at) if !address.ip().is_loopback() && !listen.insecure_no_auth.unwrap_or(false) => {
-            let reason = "other machines reach this address, and clients are not authenticated yet; listen on loopback, \
-                          or choose openly to serve everybody with `insecure-no-auth = true`";
-            Err(file.wrong("listen.address", at, reason))
+        let reason = "other machines reach this address, and nobody is asked who they are; listen on loopback, or \
+                      choose openly to serve everybody with `insecure-no-auth = true`";
+        Err(file.wrong(&field, at, reason))
+    }
+
+    /// On loopback the names of this machine, the address itself, and what the file lists.
+    fn hosts(&self, file: &ConfigFile, address: SocketAddr) -> Result<Vec<String>, ConfigError> {
+        let field = format!("{}.hosts", self.table);
+        let mut hosts: Vec<String> = Vec::new();
+        if address.ip().is_loopback() {
+            hosts.extend(LOOPBACK_NAMES.iter().map(|name| (*name).to_owned()));
         }
-        Some(_) | None => Ok(address),
+        if !address.ip().is_unspecified() {
+            hosts.push(match address.ip() {
+                IpAddr::V4(ip) => ip.to_string(),
+                IpAddr::V6(ip) => format!("[{ip}]"),
+            });
+        }
+        for host in self.hosts {
+            let name = host.get_ref();
+            let has_port = name.contains(':') && !name.ends_with(']');
+            if name.is_empty() || name.contains(['/', '@', '*']) || has_port {
+                let reason = "this is no host; give a name or an address without a port";
+                return Err(file.wrong(&field, host, reason));
+            }
+            hosts.push(name.to_ascii_lowercase());
+        }
+        if let (true, Some(at)) = (hosts.is_empty(), self.address) {
+            let reason = format!("this address has no name; list in `{field}` what it is called");
+            return Err(file.wrong(&format!("{}.address", self.table), at, reason));
+        }
+        Ok(hosts)
     }
 }
 
-/// The hosts and origins that are taken: on loopback the names of this machine, and what the file lists.
-fn allow_list(file: &ConfigFile, listen: &RawListen, address: SocketAddr) -> Result<AllowList, ConfigError> {
-    let mut hosts: Vec<String> = Vec::new();
-    if address.ip().is_loopback() {
-        hosts.extend(LOOPBACK_NAMES.iter().map(|name| (*name).to_owned()));
-    }
-    if !address.ip().is_unspecified() {
-        hosts.push(match address.ip() {
-            IpAddr::V4(ip) => ip.to_string(),
-            IpAddr::V6(ip) => format!("[{ip}]"),
-        });
-    }
-    for host in listen.hosts.iter().flatten() {
-        let name = host.get_ref();
-        if name.is_empty() || name.contains(['/', '@', '*']) || (name.contains(':') && !name.ends_with(']')) {
-            let reason = "this is no host; give a name or an address without a port";
-            return Err(file.wrong("listen.hosts", host, reason));
-        }
-        hosts.push(name.to_ascii_lowercase());
-    }
-    if let (true, Some(at)) = (hosts.is_empty(), &listen.address) {
-        let reason = "this address has no name; list in `listen.hosts` what clients call this gate";
-        return Err(file.wrong("listen.address", at, reason));
-    }
+fn origins(file: &ConfigFile, entries: &[Spanned<String>]) -> Result<Vec<String>, ConfigError> {
     let mut origins = Vec::new();
-    for origin in listen.origins.iter().flatten() {
+    for origin in entries {
         let text = origin.get_ref();
         let rest = text
             .strip_prefix("https://")
@@ -182,7 +215,22 @@ fn allow_list(file: &ConfigFile, listen: &RawListen, address: SocketAddr) -> Res
         }
         origins.push(text.to_ascii_lowercase());
     }
-    Ok(AllowList { hosts, origins })
+    Ok(origins)
+}
+
+fn admin(file: &ConfigFile, raw: &RawAdmin) -> Result<(SocketAddr, AllowList), ConfigError> {
+    let place = Place {
+        table: "admin",
+        address: Some(&raw.address),
+        insecure_no_auth: raw.insecure_no_auth.unwrap_or(false),
+        hosts: raw.hosts.as_deref().unwrap_or_default(),
+    };
+    let address = place.address(file)?;
+    let allow = AllowList {
+        hosts: place.hosts(file, address)?,
+        origins: Vec::new(),
+    };
+    Ok((address, allow))
 }
 
 fn server_config(file: &ConfigFile, tls: &RawTls) -> Result<Arc<ServerConfig>, ConfigError> {

@@ -80,6 +80,17 @@ pub struct HttpDoor {
     stop: CancellationToken,
 }
 
+/// What is open at one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointCounts {
+    /// Its path.
+    pub path: String,
+    /// Sessions of the 2025 revisions.
+    pub sessions: usize,
+    /// Streams, of requests and of GET.
+    pub streams: usize,
+}
+
 /// What every request to one endpoint needs.
 #[derive(Clone)]
 struct Shared {
@@ -165,6 +176,25 @@ impl HttpDoor {
         if timeout(self.settings.drain_within, over).await.is_err() {
             tracing::warn!("connections were still open when the gate ended");
         }
+    }
+
+    /// What is open now, for each endpoint in the order of its path.
+    #[must_use]
+    pub fn counts(&self) -> Vec<EndpointCounts> {
+        let mut counts: Vec<EndpointCounts> = self
+            .endpoints
+            .iter()
+            .map(|(path, endpoint)| {
+                let (sessions, streams) = endpoint.counts();
+                EndpointCounts {
+                    path: path.clone(),
+                    sessions,
+                    streams,
+                }
+            })
+            .collect();
+        counts.sort_by(|one, other| one.path.cmp(&other.path));
+        counts
     }
 
     /// Ends every conversation, and waits until they are over.

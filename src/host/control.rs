@@ -137,7 +137,8 @@ async fn reload(reloads: &mpsc::Sender<Reloaded>) -> Value {
 
 const STOPPING: &str = "the gate is stopping";
 
-fn status_json(server: &str, status: &Status) -> Value {
+/// What is in force and what was refused, as `gatewright status --json` prints it.
+pub(super) fn status_json(server: &str, status: &Status) -> Value {
     json!({
         "v": 1,
         "pid": std::process::id(),

@@ -50,6 +50,12 @@ impl AllowList {
         }
     }
 
+    /// Whether a `Host` header names one of the hosts.
+    #[must_use]
+    pub fn takes(&self, host: &str) -> bool {
+        self.takes_host(without_port(host))
+    }
+
     fn takes_host(&self, host: &str) -> bool {
         self.hosts.iter().any(|taken| taken.eq_ignore_ascii_case(host))
     }

@@ -244,4 +244,13 @@ impl Endpoint {
             conversation.running.over.cancelled().await;
         }
     }
+
+    /// Sessions and streams that are open. A shared conversation that is about to begin counts nothing yet.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let sessions = self.sessions();
+        let shared = self.shared.try_lock().ok().and_then(|shared| shared.clone());
+        let streams = sessions.values().chain(shared.iter());
+        let streams = streams.map(|conversation| conversation.streams.count()).sum();
+        (sessions.len(), streams)
+    }
 }

@@ -28,12 +28,15 @@ pub use serve::ServeConfig;
 
 use crate::audit::{AuditSettings, OnFailure, Sink};
 use crate::gate::ask::AskSettings;
+use crate::gate::server_requests::{ElicitationRule, ServerRequests};
 use crate::host::Settings;
 use crate::host::guards::{ChainSettings, GuardSettings};
 use crate::policy::engine::EngineSettings;
 use crate::policy::limits::PolicySettings;
 use crate::wire::scan::ScanLimits;
-use raw::{Raw, RawAsk, RawAudit, RawCache, RawOnFailure, RawUpstream, RawWire};
+use raw::{
+    Raw, RawAsk, RawAudit, RawCache, RawElicitation, RawOnFailure, RawServerRequest, RawUpstream, RawWire,
+};
 
 /// The longest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -319,6 +322,7 @@ fn host(
     Ok(Settings {
         server,
         asks: asks(file, ask)?,
+        server_requests: server_requests(upstream),
         scan: ScanLimits {
             frame_bytes_max,
             ..scan
@@ -334,6 +338,19 @@ fn host(
             default.upstream_timeout,
         )?,
     })
+}
+
+fn server_requests(upstream: &RawUpstream) -> ServerRequests {
+    ServerRequests {
+        elicitation: match upstream.elicitation {
+            None => ElicitationRule::default(),
+            Some(RawElicitation::Mark) => ElicitationRule::Mark,
+            Some(RawElicitation::Pass) => ElicitationRule::Pass,
+            Some(RawElicitation::Refuse) => ElicitationRule::Refuse,
+        },
+        refuse_sampling: upstream.sampling == Some(RawServerRequest::Refuse),
+        refuse_roots: upstream.roots == Some(RawServerRequest::Refuse),
+    }
 }
 
 fn asks(file: &ConfigFile, ask: Option<&RawAsk>) -> Result<AskSettings, ConfigError> {

@@ -14,6 +14,8 @@ pub mod permit;
 mod record;
 pub mod refuse;
 pub mod sensitive;
+pub mod server_requests;
+pub mod tasks;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,6 +34,7 @@ use crate::wire::frame::Request;
 use crate::wire::object;
 use crate::wire::refusal::Refusal;
 use crate::wire::shape::Judged;
+use crate::wire::upstream_frame::UpstreamRequest;
 
 use ask::parked::{Ends, Questions, Total};
 use ask::sealed::{Bindings, Carried, KEY_PREFIX, Purpose, STATE_PREFIX, SealError, Sealer, StateError};
@@ -39,6 +42,8 @@ use ask::{Answer, AskOutcome, AskSettings};
 use deliver::{Approval, Carry, Ticket};
 use permit::Permit;
 use record::Case;
+use server_requests::ServerRequests;
+use tasks::Tasks;
 
 /// The revision of a seam without a chain.
 const UNSET_REVISION: &[u8] = b"gatewright: no chain";
@@ -53,6 +58,7 @@ pub struct Gate {
     clock: Arc<dyn Clock>,
     sealer: Sealer,
     asks: AskSettings,
+    server_requests: ServerRequests,
     parked_total: Arc<Total>,
 }
 
@@ -67,6 +73,8 @@ pub struct GateSettings {
     pub transport: &'static str,
     /// The limits of asking.
     pub asks: AskSettings,
+    /// What the upstream may ask the client for.
+    pub server_requests: ServerRequests,
 }
 
 /// Who calls.
@@ -105,6 +113,9 @@ pub struct Attempt {
 pub trait Desk: Send + Sync {
     /// The questions of this very session.
     fn questions(&self) -> &Questions;
+
+    /// The tasks that were made in this conversation.
+    fn tasks(&self) -> &Tasks;
 
     /// Sends a line to the client on the stream that carries the call.
     fn send(&self, line: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
@@ -164,6 +175,7 @@ impl Gate {
             server,
             transport,
             asks,
+            server_requests,
         } = settings;
         let sealer = Sealer::new(asks.state_ttl, clock.as_ref())?;
         Ok(Self {
@@ -174,6 +186,7 @@ impl Gate {
             clock,
             sealer,
             asks,
+            server_requests,
             parked_total: Total::new(&asks),
         })
     }
@@ -199,6 +212,33 @@ impl Gate {
     #[must_use]
     pub fn tools_unset(&self) -> bool {
         matches!(self.guards.tools, Guard::Unset)
+    }
+
+    /// What the upstream may ask the client for.
+    #[must_use]
+    pub fn server_requests(&self) -> ServerRequests {
+        self.server_requests
+    }
+
+    /// A request of the client as it may reach the upstream: without capabilities that the upstream may not use.
+    #[must_use]
+    pub fn declared(&self, request: Request) -> Request {
+        let declared = request
+            .params()
+            .and_then(|params| self.server_requests.declared(params));
+        match declared {
+            Some(params) => request.with_params(&params),
+            None => request,
+        }
+    }
+
+    /// A question of the upstream whose text says so; none when it stays as it is.
+    #[must_use]
+    pub fn marked(&self, request: &UpstreamRequest) -> Option<UpstreamRequest> {
+        let params = self
+            .server_requests
+            .marked(request.method(), request.params(), &self.server)?;
+        Some(request.with_params(&params))
     }
 
     /// The life of a call.
@@ -236,9 +276,8 @@ impl Gate {
         let prompts = match &verdict.conclusion {
             Conclusion::Deny { code, detail } => return case.refuse(&verdict, *code, detail, None),
             Conclusion::Allow => {
-                return self
-                    .run(case, &verdict, presented.approval(&attempt, &case), None)
-                    .await;
+                let approval = presented.approval(&attempt, &case);
+                return self.run(case, desk, &verdict, approval, None).await;
             }
             Conclusion::Ask(prompts) => prompts,
         };
@@ -256,7 +295,7 @@ impl Gate {
                     .as_ref()
                     .is_some_and(|given| given.revision == verdict.revision.to_string())
                 {
-                    self.run(case, &verdict, approval, None).await
+                    self.run(case, desk, &verdict, approval, None).await
                 } else {
                     case.refuse(
                         &verdict,
@@ -320,18 +359,22 @@ impl Gate {
     async fn run(
         &self,
         case: Case<'_>,
+        desk: &dyn Desk,
         verdict: &Verdict,
         approval: Option<Approval>,
         ask: Option<AskRecord>,
     ) -> Passed {
-        let request = match self.narrowed(&case).await {
+        if desk.tasks().keeps_from(case.caller, &case.attempt.request) {
+            return case.unknown_task();
+        }
+        let request = match self.narrowed(&case, desk.tasks()).await {
             Ok(request) => request,
             Err(refused) => return refused,
         };
         if let Err(refused) = case.record_run(verdict, ask) {
             return Passed::Refused(refused);
         }
-        let request = forwarded(request, &case, approval.as_ref());
+        let request = self.declared(forwarded(request, &case, approval.as_ref()));
         let ticket = case.ticket(approval);
         Passed::Run(Permit::new(request, case.id), Box::new(ticket))
     }
@@ -409,7 +452,7 @@ impl Gate {
         let outcome = waiting.until(deadline, ends).await;
         let waited_ms = u64::try_from(asked.elapsed().as_millis()).unwrap_or(u64::MAX);
         match outcome {
-            AskOutcome::Answered(Answer::Approved) => self.approved(case, verdict, waited_ms).await,
+            AskOutcome::Answered(Answer::Approved) => self.approved(case, desk, verdict, waited_ms).await,
             AskOutcome::Answered(Answer::Declined | Answer::Cancelled | Answer::NotApproved) => {
                 case.ended_without_answer(verdict, outcome, waited_ms)
             }
@@ -421,7 +464,7 @@ impl Gate {
     }
 
     /// The person approved: the chain judges again, and only what it asked before counts as approved.
-    async fn approved(&self, case: Case<'_>, asked: &Verdict, waited_ms: u64) -> Passed {
+    async fn approved(&self, case: Case<'_>, desk: &dyn Desk, asked: &Verdict, waited_ms: u64) -> Passed {
         let verdict = self.judge(case.attempt, case.caller).await;
         let ask = Some(AskRecord {
             outcome: AskOutcome::Answered(Answer::Approved).as_str(),
@@ -429,9 +472,9 @@ impl Gate {
         });
         match &verdict.conclusion {
             Conclusion::Deny { code, detail } => case.refuse(&verdict, *code, detail, ask),
-            Conclusion::Allow => self.run(case, &verdict, None, ask).await,
+            Conclusion::Allow => self.run(case, desk, &verdict, None, ask).await,
             Conclusion::Ask(_) if verdict.revision == asked.revision => {
-                self.run(case, &verdict, None, ask).await
+                self.run(case, desk, &verdict, None, ask).await
             }
             Conclusion::Ask(_) => {
                 let ask = Some(AskRecord {

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::AuditLog;
 use crate::clock::{Clock, RandomUnavailable};
 use crate::gate::ask::AskSettings;
+use crate::gate::server_requests::ServerRequests;
 use crate::gate::{Gate, GateSettings};
 use crate::seam::Guards;
 use crate::session::{ClientLink, DRAIN_WITHIN, Ended, OneStream, Parts, Session, SessionSettings};
@@ -30,6 +31,8 @@ pub struct Settings {
     pub server: String,
     /// The limits of asking.
     pub asks: AskSettings,
+    /// What the upstream may ask the client for.
+    pub server_requests: ServerRequests,
     /// Limits of one frame of the client.
     pub scan: ScanLimits,
     /// The longest line taken from the upstream, in bytes.
@@ -43,6 +46,7 @@ impl Default for Settings {
         Self {
             server: "upstream".to_owned(),
             asks: AskSettings::default(),
+            server_requests: ServerRequests::default(),
             scan: ScanLimits::default(),
             upstream_line_bytes_max: 256 * 1024 * 1024,
             upstream_timeout: Duration::from_secs(600),
@@ -76,6 +80,7 @@ impl Host {
             server: settings.server.clone(),
             transport: "stdio",
             asks: settings.asks,
+            server_requests: settings.server_requests,
         };
         let gate = Arc::new(Gate::new(gate_settings, Arc::clone(&audit), clock)?);
         Ok(Self {

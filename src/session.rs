@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::AuditLog;
 use crate::gate::ask::parked::Questions;
+use crate::gate::tasks::Tasks;
 use crate::gate::{Desk, Gate};
 use crate::upstream::tools::Tools;
 use crate::upstream::{Arrivals, Upstream};
@@ -140,6 +141,7 @@ pub struct Session {
     tools: Tools,
     client: Arc<dyn Outlet>,
     questions: Questions,
+    tasks_made: Tasks,
     settings: SessionSettings,
     id: String,
     state: Mutex<Conversation>,
@@ -212,6 +214,7 @@ impl Session {
             tools: Tools::default(),
             client,
             questions,
+            tasks_made: Tasks::default(),
             settings,
             id,
             state: Mutex::new(conversation),
@@ -317,6 +320,10 @@ struct CallDesk<'a> {
 impl Desk for CallDesk<'_> {
     fn questions(&self) -> &Questions {
         &self.session.questions
+    }
+
+    fn tasks(&self) -> &Tasks {
+        &self.session.tasks_made
     }
 
     fn send(&self, line: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -90,6 +90,9 @@ pub(super) struct RawEndpoint {
     pub(super) sessions_max: Option<Spanned<i64>>,
     pub(super) idle_ms: Option<Spanned<i64>>,
     pub(super) children_max: Option<Spanned<i64>>,
+    pub(super) elicitation: Option<RawElicitation>,
+    pub(super) sampling: Option<RawServerRequest>,
+    pub(super) roots: Option<RawServerRequest>,
 }
 
 #[derive(Deserialize)]
@@ -159,6 +162,24 @@ pub(super) struct RawUpstream {
     pub(super) timeout_ms: Option<Spanned<i64>>,
     pub(super) line_bytes_max: Option<Spanned<i64>>,
     pub(super) env: Option<Vec<Spanned<String>>>,
+    pub(super) elicitation: Option<RawElicitation>,
+    pub(super) sampling: Option<RawServerRequest>,
+    pub(super) roots: Option<RawServerRequest>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawElicitation {
+    Mark,
+    Pass,
+    Refuse,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawServerRequest {
+    Pass,
+    Refuse,
 }
 
 #[derive(Default, Deserialize)]

@@ -272,6 +272,9 @@ fn endpoint(
         timeout_ms: entry.timeout_ms.clone(),
         line_bytes_max: entry.line_bytes_max.clone(),
         env: entry.env.clone(),
+        elicitation: entry.elicitation,
+        sampling: entry.sampling,
+        roots: entry.roots,
     };
     let host = host(file, name, common.ask.as_ref(), common.wire.as_ref(), &upstream)?;
     let limits = EndpointLimits::default();

@@ -5,10 +5,11 @@
 //! through an approval are never cached, gated ones never shared. Everything else passes raw.
 
 use super::ask::sealed::{Bindings, Carried, KEY_PREFIX, Purpose};
+use super::tasks::Tasks;
 use super::{Attempt, Caller, Gate};
 use crate::decision::Seam;
 use crate::seam::Guard;
-use crate::vocabulary::DecisionId;
+use crate::vocabulary::{DecisionId, Principal};
 use crate::wire::era::{ClientCapabilities, Era};
 use crate::wire::object;
 use crate::wire::upstream_frame::Answer;
@@ -44,6 +45,7 @@ pub struct Ticket {
     seam: Seam,
     method: String,
     capabilities: ClientCapabilities,
+    principal: Option<Principal>,
     approval: Option<Approval>,
     stateful: bool,
 }
@@ -61,6 +63,7 @@ impl Ticket {
             seam: attempt.judged.seam,
             method: attempt.request.method().to_owned(),
             capabilities: caller.capabilities.clone(),
+            principal: caller.principal.clone(),
             approval,
             stateful: attempt.judged.request_state.is_some() || attempt.judged.input_responses.is_some(),
         }
@@ -88,29 +91,47 @@ pub struct Delivered {
 }
 
 impl Gate {
-    /// Checks and completes an upstream's answer.
+    /// Checks and completes an upstream's answer. `tasks` are those of the conversation.
     ///
     /// # Errors
     ///
     /// [`Undeliverable`]; the client gets an internal error and nothing of the answer.
-    pub fn deliver(&self, ticket: &Ticket, answer: Answer) -> Result<Delivered, Undeliverable> {
+    pub fn deliver(
+        &self,
+        ticket: &Ticket,
+        answer: Answer,
+        tasks: &Tasks,
+    ) -> Result<Delivered, Undeliverable> {
         let Some(result) = answer.result() else {
             return Ok(Delivered {
                 answer,
                 input_required: false,
             });
         };
-        match ticket.era {
-            Era::Handshake => Ok(Delivered {
-                answer,
-                input_required: false,
-            }),
-            Era::Stateless if is_input_required(result) => self.deliver_input_required(ticket, answer),
-            Era::Stateless => Ok(Delivered {
-                answer: self.uncached(ticket, answer),
-                input_required: false,
-            }),
+        if ticket.era == Era::Stateless && is_input_required(result) {
+            return self.deliver_input_required(ticket, answer);
         }
+        let principal = ticket.principal.as_ref();
+        let answer = match ticket.method.as_str() {
+            "tools/call" => {
+                tasks.learn(ticket.era, principal, result);
+                answer
+            }
+            "tasks/list" => {
+                let own = tasks.own_of(principal, result);
+                let own = own.ok_or_else(|| Undeliverable("it is no list of tasks".into()))?;
+                answer.with_result(&own)
+            }
+            _ => answer,
+        };
+        let answer = match ticket.era {
+            Era::Handshake => answer,
+            Era::Stateless => self.uncached(ticket, answer),
+        };
+        Ok(Delivered {
+            answer,
+            input_required: false,
+        })
     }
 
     fn deliver_input_required(&self, ticket: &Ticket, answer: Answer) -> Result<Delivered, Undeliverable> {
@@ -122,9 +143,19 @@ impl Gate {
             return Err(Undeliverable(format!("`{}` cannot ask for input", ticket.method)));
         }
         let requests = object::member(result, "inputRequests").unwrap_or("{}");
+        let mut marked = requests.to_owned();
         for request in object::members(requests) {
-            relayable(&request.name, request.value, &ticket.capabilities)?;
+            let of_this_host = self.relayable(&request.name, request.value, &ticket.capabilities)?;
+            if let Some(of_this_host) = of_this_host {
+                marked = object::with_member(&marked, &request.name, Some(&of_this_host));
+            }
         }
+        let answer = if marked == requests {
+            answer
+        } else {
+            answer.with_result_members(&[("inputRequests", &marked)])
+        };
+        let result = answer.result().unwrap_or("{}");
         let Some(approval) = &ticket.approval else {
             return Ok(Delivered {
                 answer,
@@ -168,6 +199,39 @@ impl Gate {
             .min(GATED_TTL_MS_MAX);
         answer.with_result_members(&[("ttlMs", &ttl_ms.to_string()), ("cacheScope", r#""private""#)])
     }
+
+    /// Checks that one of the upstream's requests may be put to this client; gives what stands in its place, if
+    /// something has to.
+    fn relayable(
+        &self,
+        key: &str,
+        request: &str,
+        capabilities: &ClientCapabilities,
+    ) -> Result<Option<String>, Undeliverable> {
+        if key.starts_with(KEY_PREFIX) {
+            return Err(Undeliverable("it uses a key of this host".into()));
+        }
+        let method = object::member(request, "method")
+            .and_then(object::text)
+            .unwrap_or_default();
+        let params = object::member(request, "params");
+        if !matches!(
+            method.as_str(),
+            "elicitation/create" | "sampling/createMessage" | "roots/list"
+        ) {
+            return Err(Undeliverable(format!("`{method}` is no request for input")));
+        }
+        if !self.server_requests.may_pass(&method, params, capabilities) {
+            return Err(Undeliverable(format!(
+                "it asks for `{method}`, which was not declared to it"
+            )));
+        }
+        if wears_our_marks(params) {
+            return Err(Undeliverable(format!("it uses a `{OWN_META_PREFIX}` key")));
+        }
+        let marked = self.server_requests.marked(&method, params, &self.server);
+        Ok(marked.map(|params| object::with_member(request, "params", Some(&params))))
+    }
 }
 
 fn is_input_required(result: &str) -> bool {
@@ -175,32 +239,6 @@ fn is_input_required(result: &str) -> bool {
         .and_then(object::text)
         .as_deref()
         == Some("input_required")
-}
-
-/// Whether one of the upstream's requests may be put to this client.
-fn relayable(key: &str, request: &str, capabilities: &ClientCapabilities) -> Result<(), Undeliverable> {
-    if key.starts_with(KEY_PREFIX) {
-        return Err(Undeliverable("it uses a key of this host".into()));
-    }
-    let method = object::member(request, "method")
-        .and_then(object::text)
-        .unwrap_or_default();
-    let params = object::member(request, "params");
-    if !matches!(
-        method.as_str(),
-        "elicitation/create" | "sampling/createMessage" | "roots/list"
-    ) {
-        return Err(Undeliverable(format!("`{method}` is no request for input")));
-    }
-    if !capabilities.may_receive(&method, params) {
-        return Err(Undeliverable(format!(
-            "it asks for `{method}`, which the client did not declare"
-        )));
-    }
-    if wears_our_marks(params) {
-        return Err(Undeliverable(format!("it uses a `{OWN_META_PREFIX}` key")));
-    }
-    Ok(())
 }
 
 /// Whether params of an upstream carry a `_meta` key that only this host may use.

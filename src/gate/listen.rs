@@ -1,7 +1,8 @@
 //! `subscriptions/listen`: each resource asked for is judged as `resources/subscribe`, and a denied
-//! one is left out of what is forwarded (semantics section 2).
+//! one is left out of what is forwarded (semantics section 2), as is a task of somebody else.
 
 use super::record::Case;
+use super::tasks::Tasks;
 use super::{Gate, Passed};
 use crate::decision::{Code, Conclusion, Seam};
 use crate::wire::frame::Request;
@@ -18,7 +19,7 @@ const LISTEN_URIS_MAX: usize = 1024;
 
 impl Gate {
     /// The request as it may be forwarded.
-    pub(super) async fn narrowed(&self, case: &Case<'_>) -> Result<Request, Passed> {
+    pub(super) async fn narrowed(&self, case: &Case<'_>, tasks: &Tasks) -> Result<Request, Passed> {
         let request = &case.attempt.request;
         let params = request.params().unwrap_or("{}");
         if request.method() != LISTEN {
@@ -43,12 +44,18 @@ impl Gate {
                 Conclusion::Ask(_) | Conclusion::Deny { .. } => denied.push(uri),
             }
         }
-        if denied.is_empty() {
-            return Ok(request.clone());
+        let mut filter = object::member(params, "notifications").map(str::to_owned);
+        if !denied.is_empty() {
+            tracing::info!(decision.id = %case.id, resources = denied.len(), code = Code::Denied.as_str(),
+                detail = Code::Denied.fixed_detail(), "resources are left out of a subscription");
+            let kept = shape::listen_without(params, &|uri| !denied.iter().any(|denied| denied == uri));
+            filter = Some(kept);
         }
-        tracing::info!(decision.id = %case.id, resources = denied.len(), code = Code::Denied.as_str(),
-            detail = Code::Denied.fixed_detail(), "resources are left out of a subscription");
-        let kept = shape::listen_without(params, &|uri| !denied.iter().any(|denied| denied == uri));
-        Ok(request.with_param("notifications", Some(&kept)))
+        let principal = case.caller.principal.as_ref();
+        let filter = filter.map(|filter| tasks.subscribable(principal, &filter).unwrap_or(filter));
+        Ok(match filter {
+            Some(filter) => request.with_param("notifications", Some(&filter)),
+            None => request.clone(),
+        })
     }
 }

@@ -9,6 +9,7 @@ use super::ask::AskOutcome;
 use super::ask::question::Question;
 use super::ask::sealed::Bindings;
 use super::deliver::{Approval, Ticket};
+use super::tasks::NOT_FOUND;
 use super::{Attempt, Caller, Gate, Passed};
 use crate::audit::{AskRecord, QuestionRecord, Record, Subject, VerdictRecord};
 use crate::decision::{Code, Conclusion, PolicyRecord, Seam, Verdict};
@@ -158,20 +159,29 @@ impl<'a> Case<'a> {
 
     /// A state that cannot be used is an error, never a new question; only the record has the cause.
     pub(super) fn invalid_state(&self, cause: &str) -> Passed {
+        self.invalid("invalid_state", INVALID_STATE, cause)
+    }
+
+    /// A task of somebody else is one that does not exist.
+    pub(super) fn unknown_task(&self) -> Passed {
+        self.invalid("unknown_task", NOT_FOUND, "")
+    }
+
+    fn invalid(&self, code: &str, message: &str, note: &str) -> Passed {
         let written = self.write(Finding {
             policies: &[],
             revision: Digest::of(b""),
             decision: "deny",
-            code: "invalid_state",
-            detail: INVALID_STATE,
+            code,
+            detail: message,
             forwarded: false,
             ask: None,
-            note: cause,
+            note,
         });
         match written {
             Ok(()) => Passed::Invalid {
                 code: -32602,
-                message: INVALID_STATE.to_owned(),
+                message: message.to_owned(),
             },
             Err(refused) => Passed::Refused(refused),
         }

@@ -194,6 +194,7 @@ impl Guarded {
             server: settings.server.clone(),
             transport: "http",
             asks: settings.asks,
+            server_requests: settings.server_requests,
         };
         let gate = Gate::new(gate_settings, Arc::clone(&common.audit), common.clock)?;
         Ok(Arc::new(Self {

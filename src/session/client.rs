@@ -97,9 +97,9 @@ impl Session {
             Ok(admitted) => admitted,
             Err(rejected) => return self.reject(exchange, rejected).await,
         };
-        match Ungated::lifecycle(request.clone()) {
+        match Ungated::lifecycle(self.gate.declared(request.clone())) {
             Ok((ungated, lifecycle)) => self.lifecycle(exchange, ungated, lifecycle, flight).await,
-            Err(request) => {
+            Err(_meets_a_seam) => {
                 let arrived = Arrived {
                     request,
                     exchange,

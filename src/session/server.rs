@@ -5,6 +5,7 @@ use super::state::{Conversation, Forwarded, Opening, RELAYED_MAX};
 use super::{Session, Source, To};
 use crate::gate::deliver::wears_our_marks;
 use crate::gate::permit::Relay;
+use crate::gate::server_requests::ServerRequests;
 use crate::upstream::{Answered, Arrival, UpstreamFault};
 use crate::wire::era::Era;
 use crate::wire::frame::Notification;
@@ -48,7 +49,7 @@ impl Session {
                 .answer(exchange, source, answer.to_client(&exchange.id))
                 .await;
         };
-        match self.gate.deliver(ticket, answer) {
+        match self.gate.deliver(ticket, answer, &self.tasks_made) {
             Ok(delivered) => {
                 let outcome = if delivered.input_required {
                     "input_required"
@@ -76,11 +77,18 @@ impl Session {
     async fn relay_request(&self, request: &UpstreamRequest, about: Option<u64>) {
         let relayed = {
             let mut state = self.state();
-            state.to(about).and_then(|to| Ok((to, state.relay(request)?)))
+            let rules = self.gate.server_requests();
+            state
+                .to(about)
+                .and_then(|to| Ok((to, state.relay(request, rules)?)))
         };
         match relayed {
             Ok((to, id)) => {
-                if !self.send(to, request.to_client(&id)).await {
+                let line = match self.gate.marked(request) {
+                    Some(marked) => marked.to_client(&id),
+                    None => request.to_client(&id),
+                };
+                if !self.send(to, line).await {
                     self.state().relayed.remove(&id);
                     self.not_relayed(
                         request,
@@ -104,7 +112,11 @@ impl Session {
         if notification.method() == "notifications/tools/list_changed" {
             self.tools.changed();
         }
-        let named = self.state().named_for_the_client(notification, about);
+        let named = if self.tasks_made.disowns(notification) {
+            None
+        } else {
+            self.state().named_for_the_client(notification, about)
+        };
         let sent = match named {
             Some((to, notification)) => self.send(to, notification.to_line()).await,
             None => false,
@@ -149,7 +161,11 @@ impl Conversation {
     }
 
     /// Issues an id for a request of the upstream, or says why the client does not get it.
-    fn relay(&mut self, request: &UpstreamRequest) -> Result<RequestId, (i64, &'static str)> {
+    fn relay(
+        &mut self,
+        request: &UpstreamRequest,
+        rules: ServerRequests,
+    ) -> Result<RequestId, (i64, &'static str)> {
         match self.opening {
             Opening::Settled(Era::Stateless) => {
                 return Err((-32601, "revision 2026-07-28 has no requests from the server"));
@@ -159,8 +175,8 @@ impl Conversation {
         if wears_our_marks(request.params()) {
             return Err((-32602, "`_meta` keys that start with `gatewright/` are reserved"));
         }
-        if !self.capabilities.may_receive(request.method(), request.params()) {
-            return Err((-32601, "the client did not declare that it can do this"));
+        if !rules.may_pass(request.method(), request.params(), &self.capabilities) {
+            return Err((-32601, "it was not declared that the client can do this"));
         }
         if RELAYED_MAX <= self.relayed.len() {
             return Err((-32603, "too many requests wait for the client"));

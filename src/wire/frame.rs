@@ -149,6 +149,16 @@ impl Request {
         }
     }
 
+    /// The same request with other params, an object.
+    pub(crate) fn with_params(&self, params: &str) -> Self {
+        let text = object::with_member(self.envelope.text(), "params", Some(params));
+        Self {
+            envelope: Envelope::locate(Bytes::from(text)),
+            id: self.id.clone(),
+            method: self.method.clone(),
+        }
+    }
+
     /// The line for the upstream: every byte as received but the id.
     #[must_use]
     pub fn to_upstream(&self, id: u64) -> Bytes {

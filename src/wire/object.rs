@@ -91,6 +91,27 @@ pub fn elements(array: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// The array with the elements that `keep` keeps, each byte for byte; none when it is no array.
+#[must_use]
+pub fn retained(array: &str, mut keep: impl FnMut(&str) -> bool) -> Option<String> {
+    if !array.trim_start_matches(WHITE_SPACE).starts_with('[') {
+        return None;
+    }
+    let mut dropped = false;
+    let kept: Vec<&str> = elements(array)
+        .filter(|element| {
+            let kept = keep(element);
+            dropped = dropped || !kept;
+            kept
+        })
+        .collect();
+    Some(if dropped {
+        format!("[{}]", kept.join(","))
+    } else {
+        array.to_owned()
+    })
+}
+
 /// Whether a raw value is an object.
 #[must_use]
 pub fn is_object(raw: &str) -> bool {
@@ -273,6 +294,18 @@ mod tests {
         );
         assert_eq!(0, elements("[]").count());
         assert_eq!(0, elements("{}").count());
+    }
+
+    #[test]
+    fn retained_elements_are_kept_raw() {
+        let array = r#"[ {"a":1.10} ,2, "x" ]"#;
+        assert_eq!(Some(array.to_owned()), retained(array, |_| true));
+        assert_eq!(
+            Some(r#"[{"a":1.10},"x"]"#.to_owned()),
+            retained(array, |element| element != "2")
+        );
+        assert_eq!(Some("[]".to_owned()), retained(array, |_| false));
+        assert_eq!(None, retained(r#"{"a":[]}"#, |_| true));
     }
 
     #[test]

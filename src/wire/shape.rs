@@ -294,6 +294,7 @@ pub fn listen_uris(params: &str) -> Result<Vec<String>, ShapeError> {
         return Err(invalid("`params.notifications` must be an object"));
     }
     refuse_variants(filter, "resourceSubscriptions")?;
+    refuse_variants(filter, "taskIds")?;
     let Some(uris) = object::member(filter, "resourceSubscriptions") else {
         return Ok(Vec::new());
     };
@@ -314,13 +315,11 @@ pub fn listen_without(params: &str, keep: &dyn Fn(&str) -> bool) -> String {
     let Some(uris) = object::member(filter, "resourceSubscriptions") else {
         return filter.to_owned();
     };
-    let kept: Vec<&str> = object::elements(uris)
-        .filter(|uri| object::text(uri).is_some_and(|uri| keep(&uri)))
-        .collect();
+    let kept = object::retained(uris, |uri| object::text(uri).is_some_and(|uri| keep(&uri)));
     object::with_member(
         filter,
         "resourceSubscriptions",
-        Some(&format!("[{}]", kept.join(","))),
+        Some(kept.as_deref().unwrap_or("[]")),
     )
 }
 

@@ -73,8 +73,16 @@ impl Answer {
         let result = members.iter().fold(result.to_owned(), |result, (name, value)| {
             object::with_member(&result, name, Some(value))
         });
-        let range = self.envelope.result.clone().unwrap_or(0..0);
-        let text = object::spliced(self.envelope.text(), range, &result);
+        self.with_result(&result)
+    }
+
+    /// The same answer with another result, an object; as it is when it has no result.
+    #[must_use]
+    pub fn with_result(&self, result: &str) -> Self {
+        let Some(range) = self.envelope.result.clone() else {
+            return self.clone();
+        };
+        let text = object::spliced(self.envelope.text(), range, result);
         Self {
             envelope: Envelope::locate(Bytes::from(text)),
             id: self.id,
@@ -106,6 +114,16 @@ impl UpstreamRequest {
     #[must_use]
     pub fn params(&self) -> Option<&str> {
         self.envelope.slice(self.envelope.params.as_ref())
+    }
+
+    /// The same request with other params, an object.
+    #[must_use]
+    pub fn with_params(&self, params: &str) -> Self {
+        let text = object::with_member(self.envelope.text(), "params", Some(params));
+        Self {
+            envelope: Envelope::locate(Bytes::from(text)),
+            method: self.method.clone(),
+        }
     }
 
     /// The line for the client, under an id of this host.

@@ -81,7 +81,7 @@ impl Question<'_> {
 }
 
 /// A name on a line of its own: everything outside printable ASCII is escaped, because a name is compared by eye.
-fn shown_name(name: &str) -> String {
+pub(in crate::gate) fn shown_name(name: &str) -> String {
     let mut shown = String::new();
     for c in name.chars() {
         if c == ' ' || c.is_ascii_graphic() {

@@ -28,6 +28,8 @@ mod policies;
 mod real_clients;
 mod records;
 mod reload;
+mod server_requests;
 mod snapshots;
+mod tasks;
 mod wire_cases;
 mod wrap;

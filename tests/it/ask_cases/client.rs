@@ -14,6 +14,12 @@ use crate::support::upstream::raw_member;
 /// The `_meta` key of a question of this host, and of nothing else.
 const OWN_MARK: &str = "gatewright/question";
 
+/// How a question of the upstream begins : by default it is marked as the upstream's.
+const MARK: &str = "The server upstream asks:\n\n";
+
+/// The same within a JSON string.
+const MARK_JSON: &str = r"The server upstream asks:\n\n";
+
 impl Run {
     pub(super) async fn expect_client(&mut self, expected: &Value) {
         if expected == "nothing" {
@@ -208,8 +214,19 @@ impl Run {
             (None, Some(expected)) => {
                 assert_eq!(expected.iter().collect::<Vec<_>>(), keys, "{at}");
                 let raw = raw_member(&raw, "result").and_then(|result| raw_member(&result, "inputRequests"));
+                let raw = raw.expect("what it asks for");
                 let asked = self.captured.get("what the upstream asked");
-                assert_eq!(Some(asked), raw.as_deref(), "{at}: passed on to the byte");
+                let marks = asked.matches(r#""method":"elicitation/create""#).count();
+                assert_eq!(
+                    marks,
+                    raw.matches(MARK_JSON).count(),
+                    "{at}: each question says whose it is"
+                );
+                assert_eq!(
+                    asked,
+                    raw.replace(MARK_JSON, ""),
+                    "{at}: else passed on to the byte"
+                );
             }
             (Some(_), Some(_)) | (None, None) => panic!("{at}: whose question"),
         }
@@ -242,7 +259,12 @@ impl Run {
         let (message, raw) = taken.unwrap_or_else(|| panic!("{at}: no `{method}` in {:?}", self.untaken()));
         self.captured.set(name, &raw_member(&raw, "id").expect("an id"));
         if let Some(text) = &expected.message {
-            assert_eq!(Some(text.as_str()), message["params"]["message"].as_str(), "{at}");
+            let shown = message["params"]["message"].as_str().expect("a text");
+            assert_eq!(
+                Some(text.as_str()),
+                shown.strip_prefix(MARK),
+                "{at}: says whose it is"
+            );
         }
         if expected.not_styled_as_ours == Some(true) {
             assert!(!raw.contains("\"gatewright/"), "{at}: none of our marks in {raw}");

@@ -146,6 +146,11 @@ impl FakeUpstream {
         .await;
     }
 
+    /// Answers the next gated request with these lines, as a script does.
+    pub(crate) fn answer_next_with(&self, script: Vec<String>) {
+        self.state.lock().unwrap().script = Some(script);
+    }
+
     async fn receive(&self, line: &[u8]) {
         let line = String::from_utf8(line.to_vec()).expect("the host sends UTF-8");
         let line = line.strip_suffix('\n').expect("a line ends").to_owned();
@@ -212,6 +217,7 @@ impl FakeUpstream {
                 "serverInfo": {"name": "fake", "version": "1"}
             }),
             "tools/list" => json!({"tools": state.tools}),
+            "tasks/list" => json!({"tasks": []}),
             _ => json!({}),
         };
         if state.stateless {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::decision::Seam;
+
 /// What is wrong with the configuration, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -70,6 +72,17 @@ pub enum ConfigError {
         deadline_ms: u128,
         /// How long a call waits for a person, in milliseconds.
         ask_deadline_ms: u128,
+    },
+    /// A seam of a listener has no chain (semantics section 2, ruling L7).
+    #[error(
+        "`{}`: the {} seam has no policy, and a network listener needs both seams; give it one with `[[{}]]`, or choose \
+         openly to allow everything with `policy = \"builtin:allow-all\"`", path.display(), seam.as_str(), seam.as_str()
+    )]
+    Unguarded {
+        /// The file.
+        path: PathBuf,
+        /// The seam.
+        seam: Seam,
     },
     /// A listener without anything behind it.
     #[error("`{}` has no `[[endpoint]]`; give one for each server that is to be guarded", path.display())]

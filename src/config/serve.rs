@@ -19,9 +19,10 @@ use super::{
     host, variables,
 };
 use crate::audit::AuditSettings;
+use crate::decision::Seam;
 use crate::door::http::{AllowList, EndpointLimits, LOOPBACK_NAMES, ListenSettings};
 use crate::host::endpoints::{EndpointSettings, UpstreamSettings};
-use crate::host::guards::GuardSettings;
+use crate::host::guards::{ChainSettings, GuardSettings};
 use crate::upstream::child::ChildSettings;
 use crate::upstream::http::HttpSettings;
 use crate::wire::scan::ScanLimits;
@@ -61,6 +62,14 @@ impl ServeConfig {
         }
         let tools = chain(&file, raw.tools, ("--tools", &[]), environment)?;
         let reads = chain(&file, raw.reads, ("--reads", &[]), environment)?;
+        for (seam, chain) in [(Seam::Tools, &tools), (Seam::Reads, &reads)] {
+            if matches!(chain, ChainSettings::Unset) {
+                return Err(ConfigError::Unguarded {
+                    path: file.path,
+                    seam,
+                });
+            }
+        }
         let listen = raw.listen.unwrap_or_default();
         let common = Raw {
             tools: None,

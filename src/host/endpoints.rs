@@ -63,8 +63,7 @@ pub struct EndpointSettings {
 pub enum BootError {
     /// A seam has no chain (semantics section 2).
     #[error(
-        "the {} seam has no policy, so this listener does not open; give it one with `[[{}]]`, or choose openly to \
-         allow everything with `policy = \"builtin:allow-all\"`", _0.as_str(), _0.as_str()
+        "the {} seam has no policy, and a network listener needs both seams; give it one", _0.as_str()
     )]
     Unguarded(Seam),
     /// A policy gave no answer when it was tried.

@@ -248,16 +248,18 @@ impl Reloader {
         let now = Instant::now();
         let mut next = Next::Later;
         for seat in &mut self.seats {
-            let mut replaced = false;
-            for slot in &mut seat.slots {
+            for at in 0..seat.slots.len() {
+                let Some(slot) = seat.slots.get_mut(at) else { break };
                 match slot.check(now, &self.loader, &self.board) {
                     Checked::Same => {}
                     Checked::New => next = Next::Soon,
-                    Checked::Replaced => replaced = true,
+                    Checked::Replaced { old } => {
+                        seat.chain.replace(chain_of(&seat.slots));
+                        if let Some(slot) = seat.slots.get(at) {
+                            slot.announce(old, &self.loader, &self.board);
+                        }
+                    }
                 }
-            }
-            if replaced {
-                seat.chain.replace(chain_of(&seat.slots));
             }
         }
         next
@@ -392,8 +394,11 @@ enum Checked {
     Same,
     /// It is new, and not yet the same for long enough.
     New,
-    /// The policy was replaced.
-    Replaced,
+    /// The slot has another policy, which is in force once the chain has it.
+    Replaced {
+        /// The one before.
+        old: Digest,
+    },
 }
 
 impl Slot {
@@ -436,8 +441,11 @@ impl Slot {
         });
         match loaded {
             Ok((policy, digest)) => {
-                self.replaced(policy, digest, loader, board);
-                Checked::Replaced
+                let old = self.policy.digest();
+                self.policy = Arc::new(policy);
+                self.in_force = Some(digest);
+                self.unfit = None;
+                Checked::Replaced { old }
             }
             Err(error) => {
                 self.failed(seen, &error, loader, board);
@@ -446,11 +454,8 @@ impl Slot {
         }
     }
 
-    fn replaced(&mut self, policy: Policy, generation: Digest, loader: &Loader, board: &Board) {
-        tracing::info!(policy = %self.settings.name, old = %self.policy.digest(), new = %policy.digest(), "policy replaced");
-        self.policy = Arc::new(policy);
-        self.in_force = Some(generation);
-        self.unfit = None;
+    /// Says that the new policy is in force, once it is.
+    fn announce(&self, old: Digest, loader: &Loader, board: &Board) {
         let (digest, loaded_unix_ms) = (self.policy.digest(), loader.clock.now_unix_ms());
         let configured = self.policy.facts().configured.to_string();
         board.of(self.at, |status| {
@@ -460,6 +465,7 @@ impl Slot {
             status.failure = None;
             status.reloads_ok += 1;
         });
+        tracing::info!(policy = %self.settings.name, %old, new = %digest, "policy replaced");
     }
 
     fn failed(&mut self, seen: Seen, error: &LoadError, loader: &Loader, board: &Board) {

@@ -30,7 +30,7 @@ struct Gate {
     folder: TempDir,
     child: Child,
     stdin: Option<ChildStdin>,
-    stdout: Lines<BufReader<ChildStdout>>,
+    stdout: Option<Lines<BufReader<ChildStdout>>>,
     log: Lines<BufReader<ChildStderr>>,
     next_id: u64,
 }
@@ -50,7 +50,7 @@ impl Gate {
             .unwrap();
         let mut gate = Self {
             stdin: child.stdin.take(),
-            stdout: BufReader::new(child.stdout.take().unwrap()).lines(),
+            stdout: child.stdout.take().map(|stdout| BufReader::new(stdout).lines()),
             log: BufReader::new(child.stderr.take().unwrap()).lines(),
             child,
             folder,
@@ -71,7 +71,16 @@ impl Gate {
         let id = self.next_id;
         self.next_id += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
-        serde_json::from_str(&self.stdout.next().expect("the gate answers").unwrap()).unwrap()
+        serde_json::from_str(
+            &self
+                .stdout
+                .as_mut()
+                .unwrap()
+                .next()
+                .expect("the gate answers")
+                .unwrap(),
+        )
+        .unwrap()
     }
 
     /// The code of the refusal of a call, or none when it ran; and whether the list could be read.
@@ -93,8 +102,16 @@ impl Gate {
     }
 
     fn hang_up(&self) {
+        self.signal(rustix::process::Signal::HUP);
+    }
+
+    fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// The first line of the log that holds this.
@@ -274,5 +291,45 @@ fn a_policy_file_is_followed() {
     super::files::write_and_rename(&policy, &super::files::content("deny-all"));
     let _line = gate.logged("policy replaced");
     assert_eq!((Some("denied".to_owned()), true), gate.served());
+    gate.end();
+}
+
+/// The boot guard holds at a reload as well (ruling L7): a network listener needs both seams.
+#[test]
+fn a_listener_keeps_both_seams() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gatewright.toml");
+    let listener = "[listen]\naddress = '127.0.0.1:0'\n[[endpoint]]\npath = '/mcp'\ncommand = ['true']\n";
+    fs::write(&file, format!("{ALLOW}{listener}")).unwrap();
+    let mut child = gatewright(&folder)
+        .args(["serve", "--no-cache", "--config"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut gate = Gate {
+        stdin: None,
+        stdout: None,
+        log,
+        child,
+        folder,
+        next_id: 1,
+    };
+    let _line = gate.logged("listening on");
+    let in_force = gate.status()["policies"].clone();
+    assert_eq!(Some(2), in_force.as_array().map(Vec::len), "{in_force}");
+    let one_seam = "[[tools]]\npolicy = 'builtin:deny-all'\ndeadline-ms = 5000\n[audit]\nto = 'off'\n";
+    gate.configure(&format!("{one_seam}{listener}"));
+    gate.hang_up();
+    let line = gate.logged("the reload is refused");
+    let status = gate.status();
+    let reason = status["reloads"]["refused"]["reason"].as_str().unwrap();
+    for said in [&line, reason] {
+        assert!(said.contains("a network listener needs both seams"), "{said}");
+    }
+    assert_eq!(in_force, status["policies"], "the old ones serve on");
+    gate.terminate();
     gate.end();
 }

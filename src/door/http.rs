@@ -14,11 +14,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::HeaderName;
 use axum::http::{HeaderMap, Method, Response, StatusCode};
 use axum::{Router, routing::any};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -283,12 +284,27 @@ async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body
         stop,
     } = shared;
     let (parts, body) = request.into_parts();
+    let revision = header::revision(&parts.headers);
+    let header_bytes: usize = parts
+        .headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
+    if settings.header_bytes_max < header_bytes {
+        let message = format!(
+            "all headers together may have {} bytes",
+            settings.header_bytes_max
+        );
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return reply::error(status, revision, None, -32600, &message);
+    }
     if let Err(away) = settings.allow.check(&parts.uri, &parts.headers) {
-        return reply::error(away.status, None, -32600, away.why);
+        return reply::error(away.status, revision, None, -32600, away.why);
     }
     if stop.is_cancelled() {
         return reply::error(
             StatusCode::SERVICE_UNAVAILABLE,
+            revision,
             None,
             -32603,
             "the gate is stopping",
@@ -299,7 +315,7 @@ async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body
         Method::POST => {
             if !accepts.json && !accepts.events {
                 let message = "`Accept` must list application/json and text/event-stream";
-                return reply::error(StatusCode::NOT_ACCEPTABLE, None, -32600, message);
+                return reply::error(StatusCode::NOT_ACCEPTABLE, revision, None, -32600, message);
             }
             let body = match read(&parts.headers, body, &settings).await {
                 Ok(body) => body,
@@ -310,6 +326,7 @@ async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body
                 headers: &parts.headers,
                 accepts,
                 principal: None,
+                revision,
             };
             post.answer(body, &settings.scan).await
         }
@@ -325,32 +342,22 @@ async fn read(
     body: Body,
     settings: &ListenSettings,
 ) -> Result<bytes::Bytes, Box<Response<Body>>> {
-    let refused = |status, message: &str| Box::new(reply::error(status, None, -32600, message));
+    let revision = header::revision(headers);
+    let refused = |status, message: &str| Box::new(reply::error(status, revision, None, -32600, message));
     if !is_json(headers) {
         let message = "`Content-Type` must be application/json";
         return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     let max = settings.scan.frame_bytes_max;
-    match timeout(settings.read_within, to_bytes(body, max)).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) if is_too_long(&error) => {
+    match timeout(settings.read_within, Limited::new(body, max).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
             let message = format!("the frame is longer than {max} bytes");
             Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &message))
         }
         Ok(Err(_broken)) => Err(refused(StatusCode::BAD_REQUEST, "the body broke off")),
         Err(_elapsed) => Err(refused(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
     }
-}
-
-fn is_too_long(error: &axum::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        if error.to_string().contains("length limit exceeded") {
-            return true;
-        }
-        source = error.source();
-    }
-    error.to_string().contains("length limit exceeded")
 }
 
 /// GET opens the stream for what belongs to no request.
@@ -360,7 +367,13 @@ fn unasked(endpoint: &Endpoint, headers: &HeaderMap, accepts: Accepts) -> Respon
     }
     if !accepts.events {
         let message = "`Accept` must list text/event-stream";
-        return reply::error(StatusCode::NOT_ACCEPTABLE, None, -32600, message);
+        return reply::error(
+            StatusCode::NOT_ACCEPTABLE,
+            header::revision(headers),
+            None,
+            -32600,
+            message,
+        );
     }
     match header::text(headers, &SESSION_ID) {
         None => reply::not_allowed("POST"),
@@ -372,7 +385,7 @@ fn unasked(endpoint: &Endpoint, headers: &HeaderMap, accepts: Accepts) -> Respon
                     gone: None,
                 },
             ),
-            None => no_such_session(),
+            None => no_such_session(headers),
         },
     }
 }
@@ -385,18 +398,25 @@ fn delete(endpoint: &Endpoint, headers: &HeaderMap) -> Response<Body> {
     match header::text(headers, &SESSION_ID) {
         None => reply::error(
             StatusCode::BAD_REQUEST,
+            header::revision(headers),
             None,
             -32600,
             "`Mcp-Session-Id` is missing",
         ),
         Some(id) if endpoint.end_named(id, None) => reply::empty(StatusCode::NO_CONTENT),
-        Some(_) => no_such_session(),
+        Some(_) => no_such_session(headers),
     }
 }
 
-fn no_such_session() -> Response<Body> {
+fn no_such_session(headers: &HeaderMap) -> Response<Body> {
     let message = "there is no such session; send `initialize` again";
-    reply::error(StatusCode::NOT_FOUND, None, -32600, message)
+    reply::error(
+        StatusCode::NOT_FOUND,
+        header::revision(headers),
+        None,
+        -32600,
+        message,
+    )
 }
 
 fn is_stateless(headers: &HeaderMap) -> bool {

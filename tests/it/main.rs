@@ -22,6 +22,8 @@ mod contract;
 mod floor_plan;
 mod grants;
 mod guests;
+mod http_limits;
+mod http_upstreams;
 mod permit;
 mod plugins_carried;
 mod policies;

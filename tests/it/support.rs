@@ -3,6 +3,8 @@
 pub(crate) mod cases;
 pub(crate) mod chains;
 pub(crate) mod harness;
+pub(crate) mod http;
+pub(crate) mod http_upstream;
 pub(crate) mod log;
 pub(crate) mod policies;
 pub(crate) mod refusals;

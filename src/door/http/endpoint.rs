@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -80,6 +81,8 @@ pub(super) struct Endpoint {
     upstreams: Arc<dyn Upstreams>,
     limits: EndpointLimits,
     sessions: Mutex<HashMap<RandomId, Arc<Conversation>>>,
+    /// Places for sessions, taken before one begins.
+    places: Arc<Semaphore>,
     shared: tokio::sync::Mutex<Option<Arc<Conversation>>>,
     posts: AtomicU64,
 }
@@ -91,10 +94,17 @@ pub(super) struct Conversation {
     pub(super) streams: Arc<Streams>,
     principal: Option<Principal>,
     heard: Mutex<Instant>,
+    /// Given back when nothing of it is left. A shared conversation needs none.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Conversation {
-    fn new(running: Running, streams: Arc<Streams>, principal: Option<Principal>) -> Arc<Self> {
+    fn new(
+        running: Running,
+        streams: Arc<Streams>,
+        principal: Option<Principal>,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Arc<Self> {
         let (over, open) = (running.over.clone(), Arc::clone(&streams));
         tokio::spawn(async move {
             over.cancelled().await;
@@ -105,6 +115,7 @@ impl Conversation {
             streams,
             principal,
             heard: Mutex::new(Instant::now()),
+            _place: place,
         })
     }
 
@@ -130,6 +141,7 @@ impl Endpoint {
             upstreams,
             limits,
             sessions: Mutex::default(),
+            places: Arc::new(Semaphore::new(limits.sessions_max)),
             shared: tokio::sync::Mutex::default(),
             posts: AtomicU64::new(1),
         }
@@ -165,12 +177,14 @@ impl Endpoint {
             after: Duration::from_secs(1),
         };
         self.forget_ended();
-        if self.limits.sessions_max <= self.sessions().len() {
-            let max = self.limits.sessions_max;
-            return Err(busy(format!(
-                "{max} sessions are open already; end one, or try again later"
-            )));
-        }
+        let place = Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_none_left| {
+                let max = self.limits.sessions_max;
+                busy(format!(
+                    "{max} sessions are open already; end one, or try again later"
+                ))
+            })?;
         let id = self
             .upstreams
             .random_id()
@@ -178,7 +192,7 @@ impl Endpoint {
         let streams = Arc::<Streams>::default();
         let outlet: Arc<dyn Outlet> = Arc::clone(&streams) as Arc<dyn Outlet>;
         let running = self.upstreams.begin(outlet).await?;
-        let conversation = Conversation::new(running, streams, principal);
+        let conversation = Conversation::new(running, streams, principal, Some(place));
         self.sessions().insert(id, Arc::clone(&conversation));
         Ok((id, conversation))
     }
@@ -194,7 +208,7 @@ impl Endpoint {
         let streams = Arc::<Streams>::default();
         let outlet: Arc<dyn Outlet> = Arc::clone(&streams) as Arc<dyn Outlet>;
         let running = self.upstreams.begin_shared(outlet).await?;
-        let conversation = Conversation::new(running, streams, None);
+        let conversation = Conversation::new(running, streams, None, None);
         *shared = Some(Arc::clone(&conversation));
         Ok(conversation)
     }

@@ -16,6 +16,7 @@ use crate::session::{Envelope, Exchange, Source};
 use crate::vocabulary::{Principal, RandomId};
 use crate::wire::era::{Era, HANDSHAKE_REVISIONS, STATELESS_REVISIONS};
 use crate::wire::frame::{ClientFrame, Request, read_client};
+use crate::wire::id::RequestId;
 use crate::wire::mirror;
 use crate::wire::object;
 use crate::wire::scan::ScanLimits;
@@ -26,6 +27,8 @@ pub(super) struct Post<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) accepts: Accepts,
     pub(super) principal: Option<Principal>,
+    /// The revision that the request is written in, empty as long as it is not known.
+    pub(super) revision: &'static str,
 }
 
 /// Why a POST goes no further.
@@ -33,19 +36,21 @@ type Refused = Box<Response<Body>>;
 
 impl Post<'_> {
     /// Takes the body and answers.
-    pub(super) async fn answer(self, body: Bytes, limits: &ScanLimits) -> Response<Body> {
+    pub(super) async fn answer(mut self, body: Bytes, limits: &ScanLimits) -> Response<Body> {
         let frame = match read_client(body, limits) {
             Ok(Some(frame)) => frame,
             Ok(None) => {
-                return reply::error(StatusCode::BAD_REQUEST, None, -32700, "the body holds no message");
+                return *self.bad_request(None, -32700, "the body holds no message");
             }
             Err(error) => {
-                let id = error.id.as_ref();
-                return reply::error(StatusCode::BAD_REQUEST, id, error.code, &error.detail);
+                return *self.bad_request(error.id.as_ref(), error.code, &error.detail);
             }
         };
         let done = match self.era(&frame) {
-            Era::Stateless => self.stateless(frame).await,
+            Era::Stateless => {
+                self.revision = STATELESS_REVISIONS.first().copied().unwrap_or_default();
+                self.stateless(frame).await
+            }
             Era::Handshake => self.handshake(frame).await,
         };
         done.unwrap_or_else(|refused| *refused)
@@ -79,7 +84,7 @@ impl Post<'_> {
             ClientFrame::Notification(_) => return Ok(reply::empty(StatusCode::ACCEPTED)),
             ClientFrame::Response(response) => {
                 let message = "revision 2026-07-28 has no responses from the client";
-                return Err(bad_request(response.id(), -32600, message));
+                return Err(self.bad_request(response.id(), -32600, message));
             }
         };
         self.check_headers(Era::Stateless, &request)?;
@@ -98,11 +103,7 @@ impl Post<'_> {
             [] => None,
             [one] => Some(std::str::from_utf8(one).unwrap_or_default().to_owned()),
             _ => {
-                return Err(bad_request(
-                    None,
-                    -32600,
-                    "there is more than one `Mcp-Session-Id`",
-                ));
+                return Err(self.bad_request(None, -32600, "there is more than one `Mcp-Session-Id`"));
             }
         };
         match (id, frame) {
@@ -112,7 +113,7 @@ impl Post<'_> {
             }
             (None, frame) => {
                 let message = "`Mcp-Session-Id` is missing; send `initialize` first, and then the id that came with its answer";
-                Err(bad_request(request_id(&frame), -32600, message))
+                Err(self.bad_request(request_id(&frame), -32600, message))
             }
             (Some(id), frame) => {
                 let conversation = self
@@ -122,6 +123,7 @@ impl Post<'_> {
                         let message = "there is no such session; send `initialize` again";
                         Box::new(reply::error(
                             StatusCode::NOT_FOUND,
+                            self.revision,
                             request_id(&frame),
                             -32600,
                             message,
@@ -143,7 +145,7 @@ impl Post<'_> {
                 self.exchange(Era::Handshake, conversation, request, 0).await
             }
             frame @ (ClientFrame::Notification(_) | ClientFrame::Response(_)) => {
-                self.check_version()?;
+                self.check_version(None)?;
                 // In a task of its own, so that a client that goes away now takes nothing back.
                 let session = Arc::clone(&conversation.running.session);
                 let taken = tokio::spawn(async move { session.take(frame, Envelope::default()).await });
@@ -181,7 +183,7 @@ impl Post<'_> {
         let value = id
             .to_string()
             .parse()
-            .map_err(|_| bad_request(None, -32603, "the session's id is no header value"))?;
+            .map_err(|_| self.bad_request(None, -32603, "the session's id is no header value"))?;
         response.headers_mut().insert(SESSION_ID, value);
         abandoned.keep();
         Ok(response)
@@ -216,7 +218,9 @@ impl Post<'_> {
         let stream = conversation
             .streams
             .exchange(&exchange, !self.accepts.events)
-            .ok_or_else(|| bad_request(Some(&id), -32600, "a request with this id is still in flight"))?;
+            .ok_or_else(|| {
+                self.bad_request(Some(&id), -32600, "a request with this id is still in flight")
+            })?;
         let mut watched = watched(era, conversation, stream);
         let envelope = Envelope {
             post: exchange.post,
@@ -258,10 +262,20 @@ impl Post<'_> {
         }
     }
 
+    fn bad_request(&self, id: Option<&RequestId>, code: i64, message: &str) -> Refused {
+        Box::new(reply::error(
+            StatusCode::BAD_REQUEST,
+            self.revision,
+            id,
+            code,
+            message,
+        ))
+    }
+
     /// The headers that repeat the body (ruling R17). `initialize` says its revision in the body only.
     fn check_headers(&self, era: Era, request: &Request) -> Result<(), Refused> {
         if era == Era::Handshake && request.method() != "initialize" {
-            self.check_version()?;
+            self.check_version(Some(request.id()))?;
         }
         let values = |name: &str| {
             header::named(self.headers, name)
@@ -270,12 +284,12 @@ impl Post<'_> {
                 .collect()
         };
         mirror::check(era, request.method(), request.params().unwrap_or("{}"), values).map_err(|mismatch| {
-            bad_request(Some(request.id()), mirror::HEADER_MISMATCH, &mismatch.to_string())
+            self.bad_request(Some(request.id()), mirror::HEADER_MISMATCH, &mismatch.to_string())
         })
     }
 
     /// In a session, the version header may be missing, and must name a revision that has sessions.
-    fn check_version(&self) -> Result<(), Refused> {
+    fn check_version(&self, id: Option<&RequestId>) -> Result<(), Refused> {
         let versions = header::values(self.headers, &PROTOCOL_VERSION);
         let supported = |value: &[u8]| HANDSHAKE_REVISIONS.iter().any(|known| known.as_bytes() == value);
         match versions.as_slice() {
@@ -286,13 +300,9 @@ impl Post<'_> {
                     "`MCP-Protocol-Version` names no revision of this session; known are {}",
                     HANDSHAKE_REVISIONS.join(", ")
                 );
-                Err(bad_request(None, -32600, &message))
+                Err(self.bad_request(id, -32600, &message))
             }
-            _ => Err(bad_request(
-                None,
-                -32600,
-                "there is more than one `MCP-Protocol-Version`",
-            )),
+            _ => Err(self.bad_request(id, -32600, "there is more than one `MCP-Protocol-Version`")),
         }
     }
 }
@@ -343,15 +353,11 @@ fn names_its_revision(request: &Request) -> bool {
     object::member(meta, "io.modelcontextprotocol/protocolVersion").is_some()
 }
 
-fn request_id(frame: &ClientFrame) -> Option<&crate::wire::id::RequestId> {
+fn request_id(frame: &ClientFrame) -> Option<&RequestId> {
     match frame {
         ClientFrame::Request(request) => Some(request.id()),
         ClientFrame::Notification(_) | ClientFrame::Response(_) => None,
     }
-}
-
-fn bad_request(id: Option<&crate::wire::id::RequestId>, code: i64, message: &str) -> Refused {
-    Box::new(reply::error(StatusCode::BAD_REQUEST, id, code, message))
 }
 
 fn unavailable_for(request: &Request, unavailable: &Unavailable) -> Response<Body> {

@@ -39,20 +39,16 @@ pub(super) fn json(status: StatusCode, mut line: Bytes) -> Response<Body> {
     response
 }
 
-/// A JSON-RPC error under an HTTP status.
-pub(super) fn error(status: StatusCode, id: Option<&RequestId>, code: i64, message: &str) -> Response<Body> {
-    error_with(status, id, code, message, None)
-}
-
-/// The same with `data`, raw.
-pub(super) fn error_with(
+/// A JSON-RPC error under an HTTP status. `revision` is the one that the request is written in, empty when it is
+/// not known: it says whether an error without an id may leave it out (ruling R2).
+pub(super) fn error(
     status: StatusCode,
+    revision: &str,
     id: Option<&RequestId>,
     code: i64,
     message: &str,
-    data: Option<&str>,
 ) -> Response<Body> {
-    json(status, refusal::error(id, "", code, message, data))
+    json(status, refusal::error(id, revision, code, message, None))
 }
 
 /// Nothing but a status.
@@ -73,13 +69,9 @@ pub(super) fn not_allowed(allowed: &'static str) -> Response<Body> {
 
 /// There is no upstream now; try again after this long.
 pub(super) fn unavailable(id: &RequestId, message: &str, after: Duration) -> Response<Body> {
-    let mut response = error_with(
-        StatusCode::SERVICE_UNAVAILABLE,
-        Some(id),
-        -32603,
-        message,
-        Some(r#"{"code":"upstream_unavailable"}"#),
-    );
+    let data = Some(r#"{"code":"upstream_unavailable"}"#);
+    let line = refusal::error(Some(id), "", -32603, message, data);
+    let mut response = json(StatusCode::SERVICE_UNAVAILABLE, line);
     let seconds = after.as_secs().saturating_add(1);
     response.headers_mut().insert(RETRY_AFTER, seconds.into());
     response

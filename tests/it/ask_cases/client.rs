@@ -14,7 +14,7 @@ use crate::support::upstream::raw_member;
 /// The `_meta` key of a question of this host, and of nothing else.
 const OWN_MARK: &str = "gatewright/question";
 
-/// How a question of the upstream begins : by default it is marked as the upstream's.
+/// How a question of the upstream begins: by default it is marked as the upstream's.
 const MARK: &str = "The server upstream asks:\n\n";
 
 /// The same within a JSON string.

@@ -30,7 +30,7 @@ impl Received {
     }
 
     /// A listing of the host itself, which no client asked for.
-    fn is_own_listing(&self) -> bool {
+    pub(super) fn is_own_listing(&self) -> bool {
         self.message["params"]["_meta"]["gatewright/listing"] == json!(true)
     }
 }
@@ -48,6 +48,7 @@ struct State {
     tools: Vec<Value>,
     stateless: bool,
     script: Option<Vec<String>>,
+    closed: bool,
 }
 
 /// The far side of a link.
@@ -83,7 +84,10 @@ impl FakeUpstream {
                     () = task.gone.notified() => break,
                     line = lines.recv() => match line {
                         Some(message) => task.receive(&message.into_line()).await,
-                        None => break,
+                        None => {
+                            task.state.lock().unwrap().closed = true;
+                            break;
+                        }
                     },
                 }
             }
@@ -112,6 +116,11 @@ impl FakeUpstream {
             .into_iter()
             .filter(|received| received.method() == "tools/call")
             .collect()
+    }
+
+    /// Whether it was told that nothing more comes.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().unwrap().closed
     }
 
     /// Sends a line of its own.

@@ -1,6 +1,7 @@
 //! A row of `tests/cases/wire.json`. Whatever stands in a row and is not named here is an error, so
 //! that nothing is skipped unseen.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use base64::Engine as _;
@@ -30,8 +31,9 @@ pub(super) struct Case {
     #[serde(default)]
     pub(super) upstream_tools: Vec<Value>,
     pub(super) expect: Expect,
-    #[serde(rename = "headers")]
-    _headers: Option<IgnoredAny>,
+    /// Replace what a well-behaved client would send; over HTTP only.
+    #[serde(default)]
+    pub(super) headers: BTreeMap<String, Header>,
     #[serde(rename = "kind")]
     _kind: IgnoredAny,
     #[serde(rename = "source")]
@@ -126,8 +128,30 @@ pub(super) struct Listed {
 #[serde(deny_unknown_fields)]
 pub(super) struct Upstream {
     pub(super) stdio_lines: Option<Vec<String>>,
-    #[serde(rename = "http")]
-    _http: Option<IgnoredAny>,
+    pub(super) http: Option<HttpAnswer>,
+}
+
+/// What an upstream behind a URL answers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HttpAnswer {
+    pub(super) status: u16,
+    #[serde(default)]
+    pub(super) content_type: String,
+    pub(super) location: Option<String>,
+    #[serde(default)]
+    pub(super) body: String,
+    #[serde(default)]
+    pub(super) reset: bool,
+}
+
+/// A header as a row has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Header {
+    Removed(()),
+    Once(String),
+    Twice(Vec<String>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -143,8 +167,7 @@ pub(super) struct Expect {
     #[serde(default)]
     pub(super) never_reaches_client: Vec<String>,
     pub(super) session_lives: bool,
-    #[serde(rename = "http_status")]
-    _http_status: Option<IgnoredAny>,
+    pub(super) http_status: Option<u16>,
     #[serde(rename = "note")]
     _note: Option<IgnoredAny>,
 }
@@ -235,6 +258,15 @@ impl Case {
             .as_ref()
             .is_some_and(|upstream| upstream.stdio_lines.is_none());
         self.transport != Transport::Http && !upstream_is_http_only
+    }
+
+    /// Whether a client over HTTP meets it.
+    pub(super) fn applies_to_http(&self) -> bool {
+        let upstream_is_a_line_only = self
+            .upstream
+            .as_ref()
+            .is_some_and(|upstream| upstream.http.is_none() && upstream.stdio_lines.is_none());
+        self.transport != Transport::Stdio && !upstream_is_a_line_only
     }
 
     /// The eras in which it is run, by the year of their revision.

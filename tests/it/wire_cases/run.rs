@@ -7,7 +7,7 @@ use gatewright::seam::{Guard, Guards};
 use gatewright::session::Ended;
 use gatewright::vocabulary::Digest;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::case::{Answer, BytesOf, CASES, Case, From, Given, NamedPolicy, NoAnswer, Policy, SeamPolicy};
 use crate::support::cases::paused;
@@ -69,7 +69,7 @@ async fn run_in(case: &Case, era: &'static str) {
         "{at}: nothing else reaches the client"
     );
     check_bytes(case, &received, &at);
-    check_judged(&harness, &received, &at);
+    check_judged(&harness.audit, &received, &at);
     if let Some(times) = case.expect.forwarded_times {
         assert_eq!(times, received.len(), "{at}: how often it was forwarded");
     }
@@ -109,7 +109,7 @@ async fn start(case: &Case, era: &str) -> Harness {
     harness
 }
 
-fn guards(policy: &Policy) -> Guards {
+pub(super) fn guards(policy: &Policy) -> Guards {
     match policy {
         Policy::Both(policy) => Guards {
             tools: guard(policy),
@@ -140,9 +140,9 @@ fn guard(policy: &SeamPolicy) -> Guard {
 
 /// A frame of the client.
 #[derive(Clone, Copy)]
-struct Sent<'a> {
-    frame: &'a [u8],
-    stateless: bool,
+pub(super) struct Sent<'a> {
+    pub(super) frame: &'a [u8],
+    pub(super) stateless: bool,
 }
 
 impl Sent<'_> {
@@ -180,7 +180,7 @@ fn check_answer(harness: &mut Harness, sent: Sent<'_>, answer: &Answer, forwarde
 }
 
 /// Whether one message of the host is the expected answer to the frame.
-fn fits(sent: Sent<'_>, given: &Given, message: &Value, raw: &str) -> Result<(), String> {
+pub(super) fn fits(sent: Sent<'_>, given: &Given, message: &Value, raw: &str) -> Result<(), String> {
     let id = raw_member(raw, "id").filter(|id| id != "null");
     same(&given.id, &id.unwrap_or_else(|| "none".to_owned()), "id")?;
     same(&json!("2.0"), &message["jsonrpc"], "jsonrpc")?;
@@ -258,7 +258,7 @@ fn fits_refusal(sent: Sent<'_>, code: &str, detail: Option<&str>, message: &Valu
 }
 
 /// What the upstream got is what the client sent, to the byte.
-fn check_bytes(case: &Case, received: &[Received], at: &str) {
+pub(super) fn check_bytes(case: &Case, received: &[Received], at: &str) {
     let (of, expected) = match (case.expect.forwarded_bytes_of, &case.expect.forwarded_bytes) {
         (None, None) => return,
         (Some(of), Some(expected)) => (of, expected),
@@ -283,8 +283,8 @@ fn check_bytes(case: &Case, received: &[Received], at: &str) {
 }
 
 /// What a policy judged, by the digest in the record, is what the upstream got.
-fn check_judged(harness: &Harness, received: &[Received], at: &str) {
-    let audit = harness.audit.lock().unwrap().clone();
+pub(super) fn check_judged(audit: &Mutex<Vec<String>>, received: &[Received], at: &str) {
+    let audit = audit.lock().unwrap().clone();
     let mut judged = audit
         .iter()
         .map(|line| serde_json::from_str::<Value>(line).expect("a record is JSON"))

@@ -33,6 +33,7 @@ use crate::host::Settings;
 use crate::host::guards::{ChainSettings, GuardSettings};
 use crate::policy::engine::EngineSettings;
 use crate::policy::limits::PolicySettings;
+use crate::policy::reload::Proof;
 use crate::wire::scan::ScanLimits;
 use raw::{
     Raw, RawAsk, RawAudit, RawCache, RawElicitation, RawOnFailure, RawServerRequest, RawUpstream, RawWire,
@@ -125,6 +126,7 @@ impl Config {
             guards: GuardSettings {
                 engine: engine(&tools, &reads),
                 cache: cache_directory(&file, cache.as_ref(), flags.no_cache, environment)?,
+                proof: Proof::Loads,
                 tools,
                 reads,
             },

@@ -19,6 +19,7 @@ pub mod chain;
 pub mod live;
 pub mod reload;
 
+mod canary;
 mod contract;
 mod judge;
 mod sandbox;

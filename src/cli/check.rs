@@ -7,9 +7,10 @@ use anyhow::Result;
 use clap::Args;
 use gatewright::clock::SystemClock;
 use gatewright::config;
+use gatewright::decision::Seam;
 use gatewright::host::guards::GuardError;
 use gatewright::policy::engine::{Engine, EngineSettings};
-use gatewright::policy::reload::Loader;
+use gatewright::policy::reload::{Loader, Proof};
 use serde_json::json;
 
 #[derive(Args, Debug)]
@@ -35,8 +36,9 @@ impl Check {
             engine: Arc::clone(&engine),
             cache: None,
             clock: Arc::new(SystemClock),
+            proof: Proof::Loads,
         };
-        let policy = loader.load(&settings)?;
+        let policy = loader.load(Seam::Tools, &settings)?;
         let facts = policy.facts();
         let load_ms = facts.load_time.as_secs_f64() * 1000.0;
         if self.json {

@@ -29,6 +29,7 @@ use gatewright::host::guards::{self, ChainSettings, GuardSettings};
 use gatewright::host::{Host, Settings};
 use gatewright::policy::engine::EngineSettings;
 use gatewright::policy::limits::{Grants, Limits, PolicySettings, Source};
+use gatewright::policy::reload::Proof;
 use gatewright::session::ClientLink;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -257,6 +258,7 @@ fn chain() -> Result<GuardSettings> {
     Ok(GuardSettings {
         engine: EngineSettings::default(),
         cache: None,
+        proof: Proof::Loads,
         tools: ChainSettings::Policies(vec![allowlist, faulty]),
         reads: ChainSettings::Unset,
     })

@@ -13,7 +13,7 @@ use gatewright::clock::{Clock, SystemClock};
 use gatewright::config::ServeConfig;
 use gatewright::door::http::{EndpointLimits, HttpDoor, Upstreams};
 use gatewright::host::admin::Admin;
-use gatewright::host::endpoints::{Common, EndpointSettings, Guarded, connects, try_guards};
+use gatewright::host::endpoints::{Common, EndpointSettings, Guarded, both_guarded, connects};
 use gatewright::host::guards::{self, Loaded};
 use gatewright::host::metrics::Metrics;
 use tokio::net::TcpListener;
@@ -73,7 +73,7 @@ impl Serve {
         clock: Arc<dyn Clock>,
     ) -> Result<()> {
         let Loaded { guards, reloader } = loaded;
-        try_guards(&guards, clock.as_ref()).await?;
+        both_guarded(&guards)?;
         let (tasks, conversations, stop) = (TaskTracker::new(), TaskTracker::new(), CancellationToken::new());
         let drain_within = config.listen.drain_within;
         let common = Common {

@@ -23,6 +23,7 @@ use crate::decision::Seam;
 use crate::door::http::{AllowList, EndpointLimits, LOOPBACK_NAMES, ListenSettings};
 use crate::host::endpoints::{EndpointSettings, UpstreamSettings};
 use crate::host::guards::{ChainSettings, GuardSettings};
+use crate::policy::reload::Proof;
 use crate::upstream::child::ChildSettings;
 use crate::upstream::http::HttpSettings;
 use crate::wire::scan::ScanLimits;
@@ -113,6 +114,7 @@ impl ServeConfig {
             guards: GuardSettings {
                 engine: engine(&tools, &reads),
                 cache: cache_directory(&file, raw.cache.as_ref(), no_cache, environment)?,
+                proof: Proof::Decides,
                 tools,
                 reads,
             },

@@ -16,7 +16,7 @@ use crate::decision::Seam;
 use crate::door::http::{Beginning, EndpointLimits, Running, Unavailable, Upstreams};
 use crate::gate::{Gate, GateSettings};
 use crate::host::Settings;
-use crate::seam::{Call, Context, Guard, Guards};
+use crate::seam::{Guard, Guards};
 use crate::session::{Outlet, Parts, Session, SessionSettings};
 use crate::upstream::child::{self, ChildSettings};
 use crate::upstream::http::{self, HttpSettings};
@@ -66,65 +66,21 @@ pub enum BootError {
         "the {} seam has no policy, and a network listener needs both seams; give it one", _0.as_str()
     )]
     Unguarded(Seam),
-    /// A policy gave no answer when it was tried.
-    #[error(
-        "the policy `{policy}` of the {} seam gave no answer when it was tried ({detail}), so this listener does not \
-         open; mend it, or take it out of the chain", seam.as_str()
-    )]
-    Silent {
-        /// Its seam.
-        seam: Seam,
-        /// The policy.
-        policy: String,
-        /// What happened.
-        detail: String,
-    },
 }
 
-/// Tries both seams: each must have a chain, and every policy of it must give a decision.
+/// Whether both seams have a chain.
 ///
 /// # Errors
 ///
-/// The first seam that is not guarded.
-pub async fn try_guards(guards: &Guards, clock: &dyn Clock) -> Result<(), BootError> {
-    for (seam, name) in [(Seam::Tools, CANARY), (Seam::Reads, "tools/list")] {
-        let Guard::Chain(chain) = guards.of(seam) else {
+/// The first seam that has none.
+pub fn both_guarded(guards: &Guards) -> Result<(), BootError> {
+    for seam in [Seam::Tools, Seam::Reads] {
+        if matches!(guards.of(seam), Guard::Unset) {
             return Err(BootError::Unguarded(seam));
-        };
-        let verdict = chain
-            .judge(&Call {
-                seam,
-                name,
-                args_json: "{}",
-                context: Context {
-                    server: CANARY,
-                    session: "",
-                    transport: "http",
-                    protocol_version: "",
-                    client_json: "",
-                    principal: None,
-                    claims_json: "{}",
-                    tool_json: "",
-                    extra_json: "{}",
-                    now_unix_ms: clock.now_unix_ms(),
-                },
-            })
-            .await;
-        for policy in verdict.policies {
-            if let Err((fault, detail)) = policy.decision {
-                return Err(BootError::Silent {
-                    seam,
-                    policy: policy.policy,
-                    detail: format!("{}: {detail}", fault.code().as_str()),
-                });
-            }
         }
     }
     Ok(())
 }
-
-/// The name of the call with which policies are tried.
-const CANARY: &str = "gatewright/canary";
 
 /// Connects with what an endpoint guards.
 pub trait Connects: Send + Sync + fmt::Debug {

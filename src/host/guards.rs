@@ -11,7 +11,7 @@ use crate::policy::cache::Cache;
 use crate::policy::engine::{Engine, EngineError, EngineSettings};
 use crate::policy::limits::PolicySettings;
 use crate::policy::load::LoadError;
-use crate::policy::reload::{Chains, Loader, Reloader, Replace, ReplaceError};
+use crate::policy::reload::{Chains, Loader, Proof, Reloader, Replace, ReplaceError};
 use crate::seam::{Guard, Guards};
 
 /// What is configured for one seam.
@@ -41,6 +41,8 @@ pub struct GuardSettings {
     pub engine: EngineSettings,
     /// The directory of compiled policies; none to compile each time.
     pub cache: Option<PathBuf>,
+    /// What each policy must show before it comes into force.
+    pub proof: Proof,
     /// Guards `tools/call`.
     pub tools: ChainSettings,
     /// Guards everything else.
@@ -144,6 +146,7 @@ impl GuardSettings {
             engine: Engine::new(&self.engine)?,
             cache: cache.map(Arc::new),
             clock,
+            proof: self.proof,
         })
     }
 

@@ -4,11 +4,12 @@
 //! Label values come from configuration or from a fixed list, never from a client or an upstream, so their number
 //! is bounded.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -46,6 +47,11 @@ struct ReloadLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndpointLabels {
     endpoint: String,
 }
@@ -63,11 +69,6 @@ pub struct Metrics {
     outcomes: Family<OutcomeLabels, Counter>,
     upstream: Histogram,
     audit_failures: Counter,
-    reloads: Family<ReloadLabels, Gauge<u64, AtomicU64>>,
-    stale: Family<PolicyLabels, Gauge>,
-    refused_reloads: Gauge<u64, AtomicU64>,
-    sessions: Family<EndpointLabels, Gauge<u64, AtomicU64>>,
-    streams: Family<EndpointLabels, Gauge<u64, AtomicU64>>,
 }
 
 /// From 2 µs to about 0.5 s: a judgement takes microseconds, and at most its deadline.
@@ -88,11 +89,6 @@ impl Metrics {
             outcomes: Family::default(),
             upstream: Histogram::new(exponential_buckets(0.001, 2.5, 14)),
             audit_failures: Counter::default(),
-            reloads: Family::default(),
-            stale: Family::default(),
-            refused_reloads: Gauge::default(),
-            sessions: Family::default(),
-            streams: Family::default(),
         };
         metrics.register();
         Arc::new(metrics)
@@ -134,64 +130,84 @@ impl Metrics {
             "Records that could not be written",
             self.audit_failures.clone(),
         );
-        registry.register(
-            "policy_reloads",
-            "Policy files that were put in force, or could not be",
-            self.reloads.clone(),
-        );
-        registry.register(
-            "policy_stale",
-            "1 while a policy's file holds something that could not be put in force",
-            self.stale.clone(),
-        );
-        registry.register(
-            "reloads_refused",
-            "Orders to reload the configuration that were refused",
-            self.refused_reloads.clone(),
-        );
-        registry.register(
-            "sessions",
-            "Sessions of the 2025 revisions",
-            self.sessions.clone(),
-        );
-        registry.register("streams", "Streams that are open", self.streams.clone());
     }
 
     /// Everything as text in the OpenMetrics format.
     #[must_use]
     pub fn text(&self, status: &Status, endpoints: &[EndpointCounts]) -> String {
-        for policy in &status.policies {
-            let of = |result| ReloadLabels {
-                seam: policy.seam.as_str(),
-                policy: policy.policy.clone(),
-                result,
-            };
-            self.reloads.get_or_create(&of("ok")).set(policy.reloads_ok);
-            self.reloads
-                .get_or_create(&of("failed"))
-                .set(policy.reloads_failed);
-            let labels = PolicyLabels {
-                seam: policy.seam.as_str(),
-                policy: policy.policy.clone(),
-            };
-            self.stale
-                .get_or_create(&labels)
-                .set(i64::from(policy.failure.is_some()));
-        }
-        self.refused_reloads.set(status.replaced_failed);
-        for counts in endpoints {
-            let labels = EndpointLabels {
-                endpoint: counts.path.clone(),
-            };
-            self.sessions.get_or_create(&labels).set(counts.sessions as u64);
-            self.streams.get_or_create(&labels).set(counts.streams as u64);
-        }
         let mut text = String::new();
-        if let Err(error) = encode(&mut text, &self.registry) {
+        if let Err(error) = self.write(&mut text, status, endpoints) {
             tracing::error!(%error, "the metrics cannot be written");
         }
         text
     }
+
+    fn write(&self, text: &mut String, status: &Status, endpoints: &[EndpointCounts]) -> fmt::Result {
+        encode_registry(text, &self.registry)?;
+        encode_registry(text, &in_force(status, endpoints))?;
+        encode_eof(text)
+    }
+}
+
+/// What holds now. Made anew each time, so that nothing is told of a policy that is gone.
+fn in_force(status: &Status, endpoints: &[EndpointCounts]) -> Registry {
+    let mut registry = Registry::with_prefix("gatewright");
+    policies(&mut registry, status);
+    let reloads = Family::<ResultLabels, Counter>::default();
+    for (result, count) in [("ok", status.replaced_ok), ("failed", status.replaced_failed)] {
+        reloads.get_or_create(&ResultLabels { result }).inc_by(count);
+    }
+    registry.register(
+        "reloads",
+        "Orders to reload the configuration that were followed, or refused",
+        reloads,
+    );
+    let sessions = Family::<EndpointLabels, Gauge<u64, AtomicU64>>::default();
+    let streams = Family::<EndpointLabels, Gauge<u64, AtomicU64>>::default();
+    for counts in endpoints {
+        let endpoint = EndpointLabels {
+            endpoint: counts.path.clone(),
+        };
+        sessions.get_or_create(&endpoint).set(counts.sessions as u64);
+        streams.get_or_create(&endpoint).set(counts.streams as u64);
+    }
+    registry.register("sessions", "Sessions of the 2025 revisions", sessions);
+    registry.register("streams", "Streams that are open", streams);
+    registry
+}
+
+/// A policy that stands in a chain twice is counted in sum.
+fn policies(registry: &mut Registry, status: &Status) {
+    let reloads = Family::<ReloadLabels, Counter>::default();
+    let stale = Family::<PolicyLabels, Gauge>::default();
+    for policy in &status.policies {
+        let counts = [("ok", policy.reloads_ok), ("failed", policy.reloads_failed)];
+        for (result, count) in counts {
+            let labels = ReloadLabels {
+                seam: policy.seam.as_str(),
+                policy: policy.policy.clone(),
+                result,
+            };
+            reloads.get_or_create(&labels).inc_by(count);
+        }
+        let labels = PolicyLabels {
+            seam: policy.seam.as_str(),
+            policy: policy.policy.clone(),
+        };
+        stale
+            .get_or_create(&labels)
+            .inc_by(i64::from(policy.failure.is_some()));
+    }
+    registry.register(
+        "policy_reloads",
+        "Policy files that were put in force, or could not be",
+        reloads,
+    );
+    registry.register(
+        "policy_stale",
+        "1 while a policy's file holds something that could not be put in force",
+        stale,
+    );
 }
 
 impl Observer for Metrics {

@@ -7,6 +7,7 @@
 //! INVARIANT: what was hashed is what is loaded; a file is never read again for loading.
 
 mod generation;
+mod loader;
 mod status;
 mod watch;
 
@@ -18,18 +19,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::cache::Cache;
-use super::cases;
 use super::chain::{Chain, Member};
-use super::engine::Engine;
 use super::limits::{PolicySettings, Source};
 use super::live::LiveChain;
 use super::load::{LoadError, Policy};
 use super::text::escaped;
-use crate::clock::Clock;
 use crate::decision::Seam;
 use crate::vocabulary::Digest;
 use generation::Generation;
+pub use loader::{Loader, Proof};
 pub use status::{Board, Failure, PolicyStatus, Status};
 pub use watch::Watch;
 
@@ -38,17 +36,6 @@ pub const QUIET: Duration = Duration::from_millis(300);
 
 /// How often every file is looked at when nothing is heard of it.
 pub const PERIOD: Duration = Duration::from_secs(5);
-
-/// What every policy of a chain shares.
-#[derive(Clone, Debug)]
-pub struct Loader {
-    /// Compiles and runs.
-    pub engine: Arc<Engine>,
-    /// Keeps what was compiled.
-    pub cache: Option<Arc<Cache>>,
-    /// When a policy came into force.
-    pub clock: Arc<dyn Clock>,
-}
 
 /// What lies at a policy's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +49,7 @@ enum Seen {
 /// One place of a chain.
 #[derive(Debug)]
 struct Slot {
+    seam: Seam,
     settings: PolicySettings,
     /// None for a carried policy, which cannot change.
     file: Option<PathBuf>,
@@ -190,7 +178,8 @@ impl Reloader {
         self.loader = next.loader;
         let policies = next.board.read().policies;
         self.board.write(|status| {
-            status.policies = policies;
+            let before = std::mem::replace(&mut status.policies, policies);
+            status.keep_counts(before);
             status.refused = None;
             status.replaced_ok += 1;
         });
@@ -207,7 +196,7 @@ impl Reloader {
         let mut slots = Vec::new();
         let mut statuses = Vec::new();
         for (at, settings) in policies.into_iter().enumerate() {
-            let (policy, in_force) = self.loader.load_first(&settings)?;
+            let (policy, in_force) = self.loader.load_first(seam, &settings)?;
             let file = match &settings.source {
                 Source::File(path) => Some(path.clone()),
                 Source::Bytes { .. } => None,
@@ -223,6 +212,7 @@ impl Reloader {
                 reloads_failed: 0,
             });
             slots.push(Slot {
+                seam,
                 settings,
                 file,
                 policy: Arc::new(policy),
@@ -336,58 +326,6 @@ fn chain_of(slots: &[Slot]) -> Chain {
     )
 }
 
-impl Loader {
-    /// Loads a policy as a gate does at its start: one in a file must pass the cases beside it. Blocks for as
-    /// long as compiling and judging takes.
-    ///
-    /// # Errors
-    ///
-    /// [`LoadError`] when the policy cannot be put in force.
-    pub fn load(&self, settings: &PolicySettings) -> Result<Policy, LoadError> {
-        self.load_first(settings).map(|(policy, _)| policy)
-    }
-
-    /// The policy, and for one in a file the generation that it is of.
-    fn load_first(&self, settings: &PolicySettings) -> Result<(Policy, Option<Digest>), LoadError> {
-        match &settings.source {
-            Source::File(path) => {
-                let generation = Generation::read(path, settings)?;
-                Ok((
-                    self.load_generation(settings, &generation)?,
-                    Some(generation.digest),
-                ))
-            }
-            Source::Bytes { .. } => Ok((self.load_bytes(settings.clone())?, None)),
-        }
-    }
-
-    fn load_bytes(&self, settings: PolicySettings) -> Result<Policy, LoadError> {
-        Policy::load_with(&self.engine, settings, self.cache.as_deref())
-    }
-
-    /// Loads exactly the bytes of a generation, and lets the policy judge its own cases.
-    fn load_generation(
-        &self,
-        settings: &PolicySettings,
-        generation: &Generation,
-    ) -> Result<Policy, LoadError> {
-        let policy = self.load_bytes(PolicySettings {
-            source: Source::Bytes {
-                name: settings.name.clone(),
-                bytes: generation.component.clone().into(),
-            },
-            ..settings.clone()
-        })?;
-        if let Some(cases_json) = &generation.cases {
-            cases::passes(&policy, cases_json).map_err(|reason| LoadError::Cases {
-                policy: settings.name.clone(),
-                reason,
-            })?;
-        }
-        Ok(policy)
-    }
-}
-
 /// What one look at a file came to.
 enum Checked {
     /// What lies there is in force, or known to be unfit.
@@ -435,7 +373,7 @@ impl Slot {
         self.new = None;
         let loaded = read.and_then(|generation| {
             Ok((
-                loader.load_generation(&self.settings, &generation)?,
+                loader.load_generation(self.seam, &self.settings, &generation)?,
                 generation.digest,
             ))
         });

@@ -4,6 +4,7 @@
 //! would, so that no real time passes.
 
 mod cases;
+mod counts;
 mod files;
 mod hangup;
 mod load;
@@ -13,11 +14,12 @@ use std::sync::Arc;
 
 use gatewright::clock::{Clock, RandomUnavailable, SystemClock};
 use gatewright::decision::{Conclusion, Seam};
+use gatewright::host::metrics::Metrics;
 use gatewright::policy::engine::{Engine, EngineSettings};
 use gatewright::policy::limits::{Limits, PolicySettings, Source};
 use gatewright::policy::live::LiveChain;
 use gatewright::policy::load::LoadError;
-use gatewright::policy::reload::{Loader, Next, PolicyStatus, QUIET, Reloader};
+use gatewright::policy::reload::{Loader, Next, PolicyStatus, Proof, QUIET, Reloader};
 use gatewright::seam::{Authorizer as _, Call, Context};
 use tokio::time::Instant;
 
@@ -39,13 +41,14 @@ impl Clock for PausedClock {
     }
 }
 
-fn loader() -> Loader {
+fn loader(proof: Proof) -> Loader {
     Loader {
         engine: Engine::new(&EngineSettings::default()).unwrap(),
         cache: None,
         clock: Arc::new(PausedClock {
             start: Instant::now(),
         }),
+        proof,
     }
 }
 
@@ -72,7 +75,11 @@ struct Followed {
 
 impl Followed {
     fn start(paths: &[&Path]) -> Result<Self, LoadError> {
-        let mut reloader = Reloader::new(loader());
+        Self::start_with(Proof::Loads, paths)
+    }
+
+    fn start_with(proof: Proof, paths: &[&Path]) -> Result<Self, LoadError> {
+        let mut reloader = Reloader::new(loader(proof));
         let policies = paths.iter().map(|path| file_settings(path)).collect();
         let chain = reloader.add(Seam::Tools, policies)?;
         Ok(Self { reloader, chain })
@@ -94,6 +101,22 @@ impl Followed {
 
     async fn served(&self) -> Conclusion {
         self.chain.judge(&call()).await.conclusion
+    }
+
+    /// What Prometheus sees of the only policy: how often a new one came into force, and how often not.
+    fn counted(&self) -> (u64, u64) {
+        let text = Metrics::new().text(&self.reloader.board().read(), &[]);
+        let count = |result| {
+            let labels = format!("result=\"{result}\"");
+            let name = "gatewright_policy_reloads_total{seam=\"tools\"";
+            let fits = |line: &&str| line.starts_with(name) && line.contains(&labels);
+            let line = text
+                .lines()
+                .find(fits)
+                .unwrap_or_else(|| panic!("{result} in {text}"));
+            line.rsplit(' ').next().unwrap().parse().unwrap()
+        };
+        (count("ok"), count("failed"))
     }
 
     fn status(&self) -> PolicyStatus {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::decision::{Code, Fault};
+use crate::decision::{Code, Fault, Seam};
 use crate::policy::contract::CONFIGURABLE;
 
 /// Why a policy is not in force. Each message names the policy, the reason and a remedy.
@@ -133,6 +133,18 @@ pub enum LoadError {
         /// The policy.
         policy: String,
         /// Which case, and how.
+        reason: String,
+    },
+    /// The policy gave no decision when it was tried.
+    #[error(
+        "policy `{policy}` of the {} seam gave no answer when it was tried ({reason}); correct it, or take it out of the chain", seam.as_str()
+    )]
+    Silent {
+        /// The policy.
+        policy: String,
+        /// The seam whose call it was tried with.
+        seam: Seam,
+        /// What came instead.
         reason: String,
     },
     /// The host failed while loading.

@@ -56,6 +56,20 @@ pub struct Status {
     pub replaced_failed: u64,
 }
 
+impl Status {
+    /// What was counted of a policy that is still there goes on: what only grows must not fall.
+    pub(super) fn keep_counts(&mut self, mut before: Vec<PolicyStatus>) {
+        for policy in &mut self.policies {
+            let same = |old: &PolicyStatus| (old.seam, &old.policy) == (policy.seam, &policy.policy);
+            if let Some(at) = before.iter().position(same) {
+                let old = before.remove(at);
+                policy.reloads_ok = old.reloads_ok;
+                policy.reloads_failed = old.reloads_failed;
+            }
+        }
+    }
+}
+
 /// The status, for whoever wants to see it.
 #[derive(Clone, Debug, Default)]
 pub struct Board(Arc<Mutex<Status>>);

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Command;
 
 use gatewright::decision::{Code, Conclusion};
-use gatewright::host::metrics::Metrics;
 use serde_json::Value;
 
 use super::{Followed, files};
@@ -249,21 +248,8 @@ impl Run {
 
     /// What Prometheus sees.
     fn expect_metric(&self, expected: &str) {
-        let text = Metrics::new().text(&self.followed.reloader.board().read(), &[]);
-        let count = |result: &str| -> u64 {
-            let line = text.lines().find(|line| {
-                line.starts_with("gatewright_policy_reloads{seam=\"tools\"")
-                    && line.contains("p.wasm")
-                    && line.contains(&format!("result=\"{result}\""))
-            });
-            let value = line.and_then(|line| line.rsplit(' ').next());
-            value
-                .unwrap_or_else(|| panic!("{result} in {text}"))
-                .parse()
-                .unwrap()
-        };
-        let (_, ok, failed) = self.start;
-        let grown = (count("ok") - ok, count("failed") - failed);
+        let (counted, (_, ok, failed)) = (self.followed.counted(), self.start);
+        let grown = (counted.0 - ok, counted.1 - failed);
         let fits = match expected {
             "reloads ok +1; failed loads at most counted once each, none served" => {
                 grown.0 == 1 && grown.1 <= 2
@@ -276,7 +262,7 @@ impl Run {
             }
             other => panic!("a metric that the test does not know: {other}"),
         };
-        assert!(fits, "{expected}: {text}");
+        assert!(fits, "{expected}: {grown:?}");
     }
 
     fn expect_status(&self, expected: &str) {

@@ -17,6 +17,7 @@ pub(super) fn content(name: &str) -> Vec<u8> {
         "allow-all" => wasm(&wat_policy(Does::Allow)),
         "deny-all" => wasm(&wat_policy(Does::Deny("no"))),
         "ask-all" => wasm(&wat_policy(Does::Ask("sure?"))),
+        "traps" => wasm(&wat_policy(Does::Trap)),
         "large-allow" => large(Does::Allow, 'a'),
         "large-a" => large(Does::Allow, 'a'),
         "large-b" => large(Does::Allow, 'b'),

@@ -1,7 +1,8 @@
 //! Reloading a running gate: by SIGHUP and by `gatewright reload`, all of the configuration or nothing.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
@@ -294,13 +295,46 @@ fn a_policy_file_is_followed() {
     gate.end();
 }
 
-/// The boot guard holds at a reload as well (ruling L7): a network listener needs both seams.
+/// What clients share has both seams and policies that answer, at the start and after a reload (ruling L7).
 #[test]
 fn a_listener_keeps_both_seams() {
+    let (mut gate, admin) = listening();
+    let in_force = gate.status()["policies"].clone();
+    assert_eq!(Some(2), in_force.as_array().map(Vec::len), "{in_force}");
+    super::files::write(&gate.path("silent.wasm"), &super::files::content("traps"));
+    let one_seam = "[[tools]]\npolicy = 'builtin:deny-all'\ndeadline-ms = 5000\n[audit]\nto = 'off'\n";
+    let twice = ALLOW.replacen("[[reads]]", "policy = 'builtin:deny-all'\n[[reads]]", 1);
+    let silent = ALLOW.replacen("builtin:allow-all", "silent.wasm", 1);
+    let refusals = [
+        (one_seam, "a network listener needs both seams"),
+        (&twice, "duplicate key"),
+        (&silent, "gave no answer when it was tried"),
+    ];
+    for (count, (text, expected)) in refusals.into_iter().enumerate() {
+        gate.configure(&format!("{text}{LISTENER}"));
+        gate.hang_up();
+        let line = gate.logged("the reload is refused");
+        let status = gate.status();
+        let reason = status["reloads"]["refused"]["reason"].as_str().unwrap();
+        for said in [&line, reason] {
+            assert!(said.contains(expected), "{expected} in {said}");
+        }
+        assert_eq!(in_force, status["policies"], "the old ones serve on");
+        let metrics = get(&admin, "/metrics");
+        let counted = format!("gatewright_reloads_total{{result=\"failed\"}} {}\n", count + 1);
+        assert!(metrics.contains(&counted), "{counted} in {metrics}");
+    }
+    gate.terminate();
+    gate.end();
+}
+
+const LISTENER: &str = "[listen]\naddress = '127.0.0.1:0'\n[admin]\naddress = '127.0.0.1:0'\n[[endpoint]]\npath = '/mcp'\ncommand = ['true']\n";
+
+/// A gate for many clients, which nobody speaks to, and its admin address.
+fn listening() -> (Gate, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gatewright.toml");
-    let listener = "[listen]\naddress = '127.0.0.1:0'\n[[endpoint]]\npath = '/mcp'\ncommand = ['true']\n";
-    fs::write(&file, format!("{ALLOW}{listener}")).unwrap();
+    fs::write(&file, format!("{ALLOW}{LISTENER}")).unwrap();
     let mut child = gatewright(&folder)
         .args(["serve", "--no-cache", "--config"])
         .arg(&file)
@@ -317,19 +351,17 @@ fn a_listener_keeps_both_seams() {
         folder,
         next_id: 1,
     };
+    let admin = gate.logged("admin on http://");
+    let (_, admin) = admin.split_once("http://").unwrap();
     let _line = gate.logged("listening on");
-    let in_force = gate.status()["policies"].clone();
-    assert_eq!(Some(2), in_force.as_array().map(Vec::len), "{in_force}");
-    let one_seam = "[[tools]]\npolicy = 'builtin:deny-all'\ndeadline-ms = 5000\n[audit]\nto = 'off'\n";
-    gate.configure(&format!("{one_seam}{listener}"));
-    gate.hang_up();
-    let line = gate.logged("the reload is refused");
-    let status = gate.status();
-    let reason = status["reloads"]["refused"]["reason"].as_str().unwrap();
-    for said in [&line, reason] {
-        assert!(said.contains("a network listener needs both seams"), "{said}");
-    }
-    assert_eq!(in_force, status["policies"], "the old ones serve on");
-    gate.terminate();
-    gate.end();
+    (gate, admin.to_owned())
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }

@@ -78,6 +78,7 @@ impl Session {
         let relayed = {
             let mut state = self.state();
             let rules = self.gate.server_requests();
+            let about = about.or_else(|| state.newest_call());
             state
                 .to(about)
                 .and_then(|to| Ok((to, state.relay(request, rules)?)))
@@ -185,6 +186,16 @@ impl Conversation {
         self.next_relay_id += 1;
         self.relayed.insert(id.clone(), request.id_raw().to_owned());
         Ok(id)
+    }
+
+    /// The call that runs and was forwarded last. An upstream that does not say to which request its own request
+    /// belongs has made it in the course of one (the revisions say so), and a client looks for it there.
+    fn newest_call(&self) -> Option<u64> {
+        let calls = self
+            .forwarded
+            .iter()
+            .filter(|(_, forwarded)| forwarded.ticket.is_some());
+        calls.map(|(upstream_id, _)| *upstream_id).max()
     }
 
     /// Where something belongs that the upstream sent on the stream of the request `about`.

@@ -6,6 +6,7 @@ pub(crate) mod harness;
 pub(crate) mod http;
 pub(crate) mod http_upstream;
 pub(crate) mod log;
+pub(crate) mod over_http;
 pub(crate) mod policies;
 pub(crate) mod refusals;
 pub(crate) mod upstream;

@@ -140,15 +140,21 @@ pub(super) struct ExpectClient {
     pub(super) upstream_question: Option<String>,
     pub(super) message: Option<String>,
     pub(super) not_styled_as_ours: Option<bool>,
-    /// There is one stream on stdio.
-    #[serde(rename = "on")]
-    pub(super) _on: Option<IgnoredAny>,
+    /// On which stream; there is only one on stdio.
+    pub(super) on: Option<On>,
+    pub(super) http_status: Option<u16>,
     pub(super) upstream_request: Option<String>,
     #[serde(rename = "as")]
     pub(super) called: Option<String>,
     pub(super) one_of: Option<Vec<Self>>,
     pub(super) exactly_one_of: Option<Vec<Self>>,
     pub(super) other: Option<Box<Self>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum On {
+    CallStream,
 }
 
 #[derive(Debug, Deserialize)]
@@ -193,5 +199,10 @@ impl Case {
     /// Whether a client on stdio meets it.
     pub(super) fn applies_to_stdio(&self) -> bool {
         self.transport != Transport::Http
+    }
+
+    /// Whether a client over HTTP meets it.
+    pub(super) fn applies_to_http(&self) -> bool {
+        self.transport != Transport::Stdio
     }
 }

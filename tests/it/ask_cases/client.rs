@@ -6,7 +6,7 @@ use gatewright::gate::ask::question::FIRST_LINE;
 use gatewright::gate::ask::sealed::{KEY_PREFIX, STATE_PREFIX};
 use serde_json::{Value, json};
 
-use super::case::{ExpectClient, InputRequired};
+use super::case::{ExpectClient, InputRequired, On};
 use super::run::Run;
 use crate::support::refusals::{refusal, same};
 use crate::support::upstream::raw_member;
@@ -40,6 +40,11 @@ impl Run {
         } else if let Some(either) = &expected.exactly_one_of {
             let other = expected.other.as_ref().expect("what the others get");
             self.expect_exactly_one(either, other).await;
+        } else if let Some(status) = expected.http_status {
+            let at = self.at.clone();
+            assert_eq!(Some(status), self.harness().over_http().last_status(), "{at}");
+            let said = self.harness().take(|message| message.get("error").is_some());
+            assert!(said.is_some(), "{at}: it says why");
         } else if let Some(name) = &expected.question {
             self.expect_question(name, &expected);
         } else if let Some(required) = &expected.input_required {
@@ -116,9 +121,20 @@ impl Run {
         });
         let (message, raw) = asked.unwrap_or_else(|| panic!("{at}: no question in {:?}", self.untaken()));
         let id = message["id"].as_str().expect("our ids are texts").to_owned();
+        self.check_stream(&raw, expected);
         self.captured.set(name, &id);
         self.questions.push(raw_member(&raw, "id").expect("an id"));
         self.check_question(name, &message["params"], expected);
+    }
+
+    fn check_stream(&mut self, raw: &str, expected: &ExpectClient) {
+        if let Some(On::CallStream) = expected.on {
+            let at = self.at.clone();
+            assert!(
+                !self.harness().came_unasked(raw),
+                "{at}: on the stream of the call"
+            );
+        }
     }
 
     /// The form of every question, and what the row says of this one.
@@ -257,6 +273,7 @@ impl Run {
             message["method"] == method && message["params"]["_meta"].get(OWN_MARK).is_none()
         });
         let (message, raw) = taken.unwrap_or_else(|| panic!("{at}: no `{method}` in {:?}", self.untaken()));
+        self.check_stream(&raw, expected);
         self.captured.set(name, &raw_member(&raw, "id").expect("an id"));
         if let Some(text) = &expected.message {
             let shown = message["params"]["message"].as_str().expect("a text");

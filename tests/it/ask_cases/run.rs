@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use gatewright::clock::{Clock as _, SystemClock};
 use gatewright::decision::{Mode, Seam};
 use gatewright::gate::ask::AskSettings;
 use gatewright::host::Settings;
 use gatewright::policy::chain::{Chain, Member};
 use gatewright::seam::{Authorizer, Call, Guard, Guards, Judgement};
 use gatewright::session::Ended;
-use gatewright::vocabulary::Digest;
+use gatewright::vocabulary::{Digest, RandomId};
 use serde_json::Value;
 
 use super::captured::{Captured, bits};
@@ -24,16 +25,32 @@ use crate::support::upstream::FakeUpstream;
 /// The longest prompt that fits the small policy.
 const SMALL_PROMPT_BYTES: usize = 60_000;
 
-/// Runs the row of this name.
+/// Over what a row is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    Stdio,
+    Http,
+}
+
+/// Runs the row of this name on stdio.
 pub(super) fn run(name: &str) {
+    run_over(Over::Stdio, name);
+}
+
+/// Runs the row of this name over HTTP.
+pub(super) fn run_http(name: &str) {
+    run_over(Over::Http, name);
+}
+
+fn run_over(over: Over, name: &str) {
     let case = CASES
         .iter()
         .find(|case| case.name == name)
         .expect("the case is there");
     paused(async {
-        let mut run = Run::start(case).await;
+        let mut run = Run::start(case, over).await;
         for (at, step) in case.steps.iter().enumerate() {
-            run.at = format!("{name}, step {}", at + 1);
+            run.at = format!("{name} over {over:?}, step {}", at + 1);
             run.step(step).await;
         }
         run.at = format!("{name}, at the end");
@@ -55,8 +72,10 @@ pub(super) struct Run {
     /// Whether the last `one_of` found a result.
     pub(super) ran: Option<bool>,
     pub(super) stateless: bool,
-    /// Whether the client has closed its side.
+    /// Whether the client has closed its side, or ended its session.
     gone: bool,
+    /// Whether the client has closed the stream of a request.
+    pub(super) stream_closed: bool,
     pub(super) revision: String,
     pub(super) at: String,
     policy: Arc<Swappable>,
@@ -84,9 +103,9 @@ impl Authorizer for Swappable {
 }
 
 impl Run {
-    async fn start(case: &Case) -> Self {
+    async fn start(case: &Case, over: Over) -> Self {
         let setup = &case.setup;
-        assert!(setup.sessions.is_none(), "one session on stdio");
+        assert!(setup.sessions.is_none(), "one session");
         let captured = Captured::default();
         let policy = Arc::new(Swappable(Mutex::new(Arc::new(chain(setup, &captured)))));
         let guard = || Guard::Chain(Arc::clone(&policy) as Arc<dyn Authorizer>);
@@ -95,11 +114,19 @@ impl Run {
             reads: guard(),
         };
         let stateless = case.era == "2026";
-        let mut harness = Harness::start(guards, settings(setup), stateless, None);
         let revision = setup.protocol_version.as_deref().unwrap_or("2025-11-25");
-        harness
-            .open(&case.era, revision, &setup.client_capabilities)
-            .await;
+        let capabilities = &setup.client_capabilities;
+        let harness = match over {
+            Over::Stdio => {
+                let mut harness = Harness::start(guards, settings(setup), stateless, None);
+                harness.open(&case.era, revision, capabilities).await;
+                harness
+            }
+            Over::Http => {
+                let era = if stateless { "2026" } else { "2025" };
+                Harness::start_over_http(guards, settings(setup), era, revision, capabilities).await
+            }
+        };
         let looked_at = harness.upstream.tape().len();
         Self {
             harness: Some(harness),
@@ -110,6 +137,7 @@ impl Run {
             ran: None,
             stateless,
             gone: false,
+            stream_closed: false,
             revision: revision.to_owned(),
             at: String::new(),
             policy,
@@ -131,15 +159,10 @@ impl Run {
     }
 
     async fn step(&mut self, step: &Step) {
-        let http = (
-            &step.expect_http_status,
-            &step.session,
-            &step.principal,
-            &step.replica,
-        );
+        let several = (&step.session, &step.principal, &step.replica);
         assert!(
-            matches!(http, (None, None, None, None)) && step.times.is_none(),
-            "{}: this is about HTTP",
+            matches!(several, (None, None, None)),
+            "{}: one client and one gate",
             self.at
         );
         match &step.steps {
@@ -182,6 +205,10 @@ impl Run {
 
     /// A frame as it is sent, and remembered by its id.
     fn filled(&mut self, frame: &str) -> String {
+        let mut guessed = [0; 16];
+        SystemClock.random(&mut guessed).expect("random bytes");
+        let guessed = RandomId::from_random(guessed).to_string();
+        self.captured.set("random-128-bit", &guessed);
         let frame = self.captured.fill(frame);
         let sent: Value = serde_json::from_str(&frame).expect("a frame is JSON");
         if let (Some(id), Some(method)) = (sent.get("id"), sent["method"].as_str()) {
@@ -199,9 +226,16 @@ impl Run {
     async fn single(&mut self, step: &Step) {
         let mut done = 0;
         if let Some(frame) = &step.client {
-            let frame = self.filled(frame);
-            self.harness().send(&frame).await;
+            for _ in 0..step.times.unwrap_or(1) {
+                let frame = self.filled(frame);
+                self.harness().send(&frame).await;
+            }
             done += 1;
+        }
+        if let Some(expected) = &step.expect_http_status {
+            let status = self.harness().over_http().last_status();
+            assert_eq!(expected.as_u64(), status.map(u64::from), "{}", self.at);
+            done += usize::from(step.client.is_none());
         }
         if let Some(ms) = step.advance_ms {
             self.harness().advance(ms).await;
@@ -248,6 +282,23 @@ impl Run {
                 *self.policy.0.lock().unwrap() = Arc::new(chains::one(does));
             }
             Some(("upstream", what)) => self.upstream_does(what).await,
+            Some(("accept", accept)) => self.harness().over_http().accept = Some(accept.to_owned()),
+            None if event == "no-get-stream" => {
+                self.harness().over_http().close_stream();
+                self.harness().settle().await;
+            }
+            None if event == "disconnect-stream" => {
+                self.harness().over_http().close_last();
+                self.stream_closed = true;
+                self.harness().settle().await;
+            }
+            None if event == "delete-session" => {
+                let door = &self.harness().over_http().door;
+                let deleted = door.request("DELETE", &door.headers("2025", b""), b"").await;
+                assert_eq!(204, deleted.response().expect("an answer").status, "{}", self.at);
+                self.gone = true;
+                self.harness().settle().await;
+            }
             None if event == "disconnect" => {
                 self.gone = true;
                 self.harness().disconnect().await;

@@ -21,7 +21,24 @@ impl Run {
             .count();
         let at = self.at.clone();
         match expected.as_str() {
-            Some("nothing" | "nothing more") => assert!(fresh.is_empty(), "{at}: nothing, but {fresh:?}"),
+            Some("nothing" | "nothing more") => {
+                // A stream that the client closes is a cancellation, and reaches the upstream as one.
+                let other = fresh
+                    .iter()
+                    .find(|received| !self.stream_closed || received.method() != "notifications/cancelled");
+                assert!(other.is_none(), "{at}: nothing, but {fresh:?}");
+            }
+            Some("the call is cancelled") => {
+                let [cancelled] = fresh.as_slice() else {
+                    panic!("{at}: one message, but {fresh:?}");
+                };
+                let call = self.upstream().calls().pop().expect("a call was forwarded");
+                assert_eq!("notifications/cancelled", cancelled.method(), "{at}");
+                assert_eq!(
+                    call.message["id"], cancelled.message["params"]["requestId"],
+                    "{at}"
+                );
+            }
             Some("at most one call, and none when refused") => {
                 let ran = self.ran.expect("one of two was expected before");
                 assert_eq!((usize::from(ran), calls), (calls, fresh.len()), "{at}: {fresh:?}");

@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::http::{HttpHarness, Setup};
+use super::over_http::OverHttp;
 use super::upstream::FakeUpstream;
 
 /// Wall time that follows tokio's paused time.
@@ -66,13 +68,44 @@ pub(crate) struct Harness {
     pub(crate) upstream: FakeUpstream,
     pub(crate) audit: Arc<Mutex<Vec<String>>>,
     pub(crate) shutdown: CancellationToken,
-    to_host: Option<mpsc::Sender<Line>>,
-    splitter: LineSplitter,
-    from_host: mpsc::Receiver<Bytes>,
+    way: Way,
     seen: Vec<Value>,
     raw: Vec<String>,
     heard: Vec<String>,
-    served: Option<JoinHandle<Ended>>,
+}
+
+/// How the client speaks with the host.
+enum Way {
+    Lines(Box<Lines>),
+    Http(Box<OverHttp>),
+}
+
+struct Lines {
+    to_host: Option<mpsc::Sender<Line>>,
+    splitter: LineSplitter,
+    from_host: mpsc::Receiver<Bytes>,
+    served: JoinHandle<Ended>,
+}
+
+impl Lines {
+    async fn send(&mut self, bytes: &[u8]) {
+        self.splitter.push(bytes);
+        while let Some(line) = self.splitter.next() {
+            let to_host = self.to_host.as_ref().expect("the client is there");
+            to_host.send(line).await.expect("the host reads");
+        }
+    }
+
+    fn arrived(&mut self) -> Vec<String> {
+        let mut arrived = Vec::new();
+        while let Ok(line) = self.from_host.try_recv() {
+            let line = String::from_utf8(line.to_vec()).expect("the host sends UTF-8");
+            let line = line.strip_suffix('\n').expect("a line ends").to_owned();
+            assert!(!line.contains('\n'), "one message is one line: {line}");
+            arrived.push(line);
+        }
+        arrived
+    }
 }
 
 impl Harness {
@@ -138,13 +171,53 @@ impl Harness {
             upstream,
             audit: Arc::default(),
             shutdown,
-            to_host: Some(to_host),
-            splitter: LineSplitter::new(frame_bytes_max),
-            from_host,
+            way: Way::Lines(Box::new(Lines {
+                to_host: Some(to_host),
+                splitter: LineSplitter::new(frame_bytes_max),
+                from_host,
+                served,
+            })),
             seen: Vec::new(),
             raw: Vec::new(),
             heard: Vec::new(),
-            served: Some(served),
+        }
+    }
+
+    /// A session over HTTP, already open.
+    pub(crate) async fn start_over_http(
+        guards: Guards,
+        settings: Settings,
+        era: &'static str,
+        revision: &str,
+        capabilities: &Value,
+    ) -> Self {
+        let mut setup = Setup::new(guards);
+        setup.settings = settings;
+        let over_http = OverHttp::open(HttpHarness::start(setup), era, revision, capabilities).await;
+        Self {
+            upstream: over_http.door.upstream(),
+            audit: Arc::clone(&over_http.door.audit),
+            shutdown: over_http.door.stop.clone(),
+            way: Way::Http(Box::new(over_http)),
+            seen: Vec::new(),
+            raw: Vec::new(),
+            heard: Vec::new(),
+        }
+    }
+
+    /// The client over HTTP.
+    pub(crate) fn over_http(&mut self) -> &mut OverHttp {
+        match &mut self.way {
+            Way::Http(over_http) => over_http,
+            Way::Lines(_) => panic!("this client speaks lines"),
+        }
+    }
+
+    /// Whether what the client got came on the stream of GET.
+    pub(crate) fn came_unasked(&self, raw: &str) -> bool {
+        match &self.way {
+            Way::Http(over_http) => over_http.unasked.iter().any(|line| line == raw),
+            Way::Lines(_) => false,
         }
     }
 
@@ -181,33 +254,37 @@ impl Harness {
     }
 
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
-        self.splitter.push(bytes);
-        while let Some(line) = self.splitter.next() {
-            self.to_host
-                .as_ref()
-                .expect("the client is there")
-                .send(line)
-                .await
-                .expect("the host reads");
+        match &mut self.way {
+            Way::Lines(lines) => lines.send(bytes).await,
+            Way::Http(over_http) => over_http.send(bytes),
         }
         self.settle().await;
     }
 
     /// The client goes away.
     pub(crate) async fn disconnect(&mut self) {
-        self.to_host = None;
+        match &mut self.way {
+            Way::Lines(lines) => lines.to_host = None,
+            Way::Http(over_http) => over_http.disconnect(),
+        }
         self.settle().await;
     }
 
     /// Lets everything run that can run without time passing.
     pub(crate) async fn settle(&mut self) {
-        for _ in 0..200 {
-            tokio::task::yield_now().await;
-        }
-        while let Ok(line) = self.from_host.try_recv() {
-            let line = String::from_utf8(line.to_vec()).expect("the host sends UTF-8");
-            let line = line.strip_suffix('\n').expect("a line ends").to_owned();
-            assert!(!line.contains('\n'), "one message is one line: {line}");
+        let arrived = match &mut self.way {
+            Way::Lines(lines) => {
+                for _ in 0..200 {
+                    tokio::task::yield_now().await;
+                }
+                lines.arrived()
+            }
+            Way::Http(over_http) => {
+                over_http.door.settle().await;
+                over_http.arrived()
+            }
+        };
+        for line in arrived {
             self.seen
                 .push(serde_json::from_str(&line).expect("the host sends JSON"));
             self.heard.push(line.clone());
@@ -248,13 +325,18 @@ impl Harness {
 
     /// Ends the session and waits for its end.
     pub(crate) async fn finish(mut self) -> Ended {
-        self.to_host = None;
+        self.disconnect().await;
         self.ended().await
     }
 
     /// Waits until the session has ended by itself.
-    pub(crate) async fn ended(mut self) -> Ended {
-        let served = self.served.take().expect("it ends once");
-        served.await.expect("the session does not panic")
+    pub(crate) async fn ended(self) -> Ended {
+        match self.way {
+            Way::Lines(lines) => lines.served.await.expect("the session does not panic"),
+            Way::Http(over_http) => {
+                over_http.door.door.close().await;
+                Ended::Closed
+            }
+        }
     }
 }

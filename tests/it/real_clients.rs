@@ -1,11 +1,12 @@
-//! The official filesystem server behind `wrap`, driven by the official clients; and, because it speaks the
+//! The official filesystem server behind `wrap` and `serve`, driven by the official clients; and, because it speaks the
 //! 2025 revisions only, a server on the official Python package that speaks 2026-07-28 as well.
 //!
 //! What a call did is read off the disk: a refused one left nothing there.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use gatewright::audit::read::verify;
 use serde_json::{Value, json};
@@ -14,8 +15,21 @@ use tempfile::TempDir;
 /// An official client.
 #[derive(Clone, Copy, Debug)]
 enum Client {
+    /// PyPI `mcp` 2.x.
     Python,
+    /// npm `@modelcontextprotocol/sdk` 1.x.
     TypeScript,
+    /// npm `@modelcontextprotocol/client` 2.x.
+    TypeScript2,
+}
+
+/// How the client reaches the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// `gatewright wrap`.
+    Stdio,
+    /// `gatewright serve`.
+    Http,
 }
 
 /// A server behind the gate.
@@ -23,13 +37,15 @@ enum Client {
 enum Server {
     /// `@modelcontextprotocol/server-filesystem`.
     Filesystem,
+    /// `@modelcontextprotocol/server-everything`.
+    Everything,
     /// `tests/peers/server.py`.
     Files,
 }
 
 /// Who talks to whom, and the revision on which they agree.
 #[derive(Clone, Copy, Debug)]
-struct Peers(Client, Server, &'static str);
+struct Peers(Client, Server, &'static str, Over);
 
 const LATEST_OF_2025: &str = "2025-11-25";
 const STATELESS: &str = "2026-07-28";
@@ -50,10 +66,11 @@ impl Client {
         let (folder, program, script) = match self {
             Self::Python => (installed("python"), "bin/python", "client.py"),
             Self::TypeScript => (installed("node"), "node", "client.mjs"),
+            Self::TypeScript2 => (installed("node"), "node", "client2.mjs"),
         };
         let program = match self {
             Self::Python => folder.join(program),
-            Self::TypeScript => PathBuf::from(program),
+            Self::TypeScript | Self::TypeScript2 => PathBuf::from(program),
         };
         let mut command = Command::new(program);
         command
@@ -71,6 +88,10 @@ impl Server {
                 installed("node").join("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"),
                 place.path("share"),
                 place.path("private"),
+            ],
+            Self::Everything => vec![
+                "node".into(),
+                installed("node").join("node_modules/@modelcontextprotocol/server-everything/dist/index.js"),
             ],
             Self::Files => vec![
                 installed("python").join("bin/python"),
@@ -109,7 +130,7 @@ impl Place {
             r#"
 [[tools]]
 policy = "builtin:allowlist"
-config = {{ allow = ["list_*", "read_*", "write_file"], ask = ["create_directory", "edit_file"], prompt = "A new folder?" }}
+config = {{ allow = ["list_*", "read_*", "write_file", "echo"], ask = ["create_directory", "edit_file"], prompt = "A new folder?" }}
 deadline-ms = 2000
 
 [[tools]]
@@ -122,6 +143,7 @@ read_text_file = {{ arguments = ["path"] }}
 write_file = {{ arguments = ["path"] }}
 create_directory = {{ arguments = ["path"] }}
 edit_file = {{ arguments = ["path"] }}
+echo = {{ arguments = [] }}
 
 [ask]
 deadline-ms = 3000
@@ -135,26 +157,37 @@ to = "audit.jsonl"
 
     /// Runs the steps, and gives the outcome of each and the questions that were put.
     fn run(&self, peers: Peers, elicitation: Option<&str>, steps: &[Value]) -> (Vec<Value>, Vec<String>) {
-        let Peers(client, server, revision) = peers;
-        let gate = PathBuf::from(env!("CARGO_BIN_EXE_gatewright"));
-        let mut command = vec![gate, "wrap".into(), "--config".into()];
-        command.extend([self.path("gatewright.toml"), "--".into()]);
-        command.extend(server.command(self));
-        // Compiling the policies anew would take longer than all the rest.
-        let cache = env!("CARGO_TARGET_TMPDIR");
-        let script = json!({
-            "command": command,
-            "env": {"PATH": std::env::var("PATH").unwrap(), "XDG_CACHE_HOME": cache, "GATEWRIGHT_LOG": "warn"},
+        let Peers(client, server, revision, over) = peers;
+        let mut script = json!({
             "elicitation": elicitation,
             "legacy": revision != STATELESS,
             "steps": steps,
         });
+        let serving = match over {
+            Over::Stdio => {
+                let gate = PathBuf::from(env!("CARGO_BIN_EXE_gatewright"));
+                let mut command = vec![gate, "wrap".into(), "--config".into()];
+                command.extend([self.path("gatewright.toml"), "--".into()]);
+                command.extend(server.command(self));
+                script["command"] = json!(command);
+                script["env"] = json!({
+                    "PATH": std::env::var("PATH").unwrap(), "XDG_CACHE_HOME": CACHE, "GATEWRIGHT_LOG": "warn"
+                });
+                None
+            }
+            Over::Http => {
+                let serving = self.serve(server);
+                script["url"] = json!(serving.url);
+                Some(serving)
+            }
+        };
         let output = client.command().arg(script.to_string()).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{peers:?}: {stderr}");
         let said: Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{peers:?}: {error} in {:?}; {stderr}", output.stdout));
         assert_eq!(json!(revision), said["revision"]);
+        drop(serving);
         let log = fs::read(self.path("audit.jsonl")).unwrap();
         assert_eq!(
             Vec::<(u64, String)>::new(),
@@ -171,12 +204,60 @@ to = "audit.jsonl"
         )
     }
 
+    /// `gatewright serve` with the server as a child.
+    fn serve(&self, server: Server) -> Serving {
+        let command = json!(server.command(self));
+        let listener = format!(
+            "[listen]\naddress = '127.0.0.1:0'\n[[reads]]\npolicy = 'builtin:allow-all'\ndeadline-ms = 2000\n\
+             [[endpoint]]\npath = '/mcp'\ncommand = {command}\n"
+        );
+        fs::write(self.path("serve.toml"), self.configuration() + &listener).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+            .args(["serve", "--config"])
+            .arg(self.path("serve.toml"))
+            .env("XDG_CACHE_HOME", CACHE)
+            .env("GATEWRIGHT_LOG", "info")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+        let line = log.find_map(|line| {
+            line.unwrap()
+                .split_once("listening on ")
+                .map(|(_, url)| url.to_owned())
+        });
+        let url = line.expect("the gate listens");
+        // Whoever writes a log that nobody reads waits in the end.
+        std::thread::spawn(move || log.for_each(drop));
+        Serving { child, url }
+    }
+
     fn call(&self, name: &str, path: &str) -> Value {
         let mut arguments = json!({"path": self.path(path)});
         if name == "write_file" {
             arguments["content"] = json!("written");
         }
         json!({"do": "call", "name": name, "arguments": arguments})
+    }
+}
+
+/// Compiling the policies anew would take longer than all the rest.
+const CACHE: &str = env!("CARGO_TARGET_TMPDIR");
+
+/// A gate that serves; ended when dropped.
+struct Serving {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let ended = self.child.wait().unwrap();
+        if !std::thread::panicking() {
+            assert!(ended.success(), "the gate ends as it should: {ended}");
+        }
     }
 }
 
@@ -278,6 +359,29 @@ fn asks_and_relays(peers: Peers) {
     assert_eq!(1, questions.len(), "the server was not even asked: {questions:?}");
 }
 
+/// A server with a bit of everything: long lists, images, logging of its own accord.
+fn sees_everything(peers: Peers) {
+    let place = Place::new();
+    let steps = [
+        json!({"do": "list_tools"}),
+        json!({"do": "call", "name": "echo", "arguments": {"message": "hello"}}),
+        json!({"do": "call", "name": "get-env", "arguments": {}}),
+    ];
+    let (outcomes, _) = place.run(peers, None, &steps);
+    assert!(
+        outcomes[0]["tools"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("get-env")),
+        "{outcomes:?}"
+    );
+    assert!(
+        outcomes[1]["text"].as_str().unwrap().contains("hello"),
+        "{outcomes:?}"
+    );
+    assert_refused(&outcomes[2], "denied");
+}
+
 macro_rules! with_peers {
     ($($peers:ident: $($check:ident)*;)*) => {
         $(mod $peers {
@@ -287,23 +391,87 @@ macro_rules! with_peers {
 }
 
 fn python() -> Peers {
-    Peers(Client::Python, Server::Filesystem, LATEST_OF_2025)
+    Peers(Client::Python, Server::Filesystem, LATEST_OF_2025, Over::Stdio)
 }
 
 fn typescript() -> Peers {
-    Peers(Client::TypeScript, Server::Filesystem, LATEST_OF_2025)
+    Peers(
+        Client::TypeScript,
+        Server::Filesystem,
+        LATEST_OF_2025,
+        Over::Stdio,
+    )
 }
 
 fn python_stateless() -> Peers {
-    Peers(Client::Python, Server::Files, STATELESS)
+    Peers(Client::Python, Server::Files, STATELESS, Over::Stdio)
 }
 
 fn python_and_a_server_that_asks() -> Peers {
-    Peers(Client::Python, Server::Files, LATEST_OF_2025)
+    Peers(Client::Python, Server::Files, LATEST_OF_2025, Over::Stdio)
 }
 
 fn typescript_and_a_server_that_asks() -> Peers {
-    Peers(Client::TypeScript, Server::Files, LATEST_OF_2025)
+    Peers(Client::TypeScript, Server::Files, LATEST_OF_2025, Over::Stdio)
+}
+
+fn python_over_http() -> Peers {
+    Peers(Client::Python, Server::Filesystem, LATEST_OF_2025, Over::Http)
+}
+
+fn python_stateless_over_http() -> Peers {
+    Peers(Client::Python, Server::Files, STATELESS, Over::Http)
+}
+
+fn python_over_http_and_a_server_that_asks() -> Peers {
+    Peers(Client::Python, Server::Files, LATEST_OF_2025, Over::Http)
+}
+
+fn typescript_over_http() -> Peers {
+    Peers(Client::TypeScript, Server::Filesystem, LATEST_OF_2025, Over::Http)
+}
+
+fn typescript_over_http_and_a_server_that_asks() -> Peers {
+    Peers(Client::TypeScript, Server::Files, LATEST_OF_2025, Over::Http)
+}
+
+fn typescript2_over_http() -> Peers {
+    Peers(
+        Client::TypeScript2,
+        Server::Filesystem,
+        LATEST_OF_2025,
+        Over::Http,
+    )
+}
+
+fn typescript2_stateless_over_http() -> Peers {
+    Peers(Client::TypeScript2, Server::Files, STATELESS, Over::Http)
+}
+
+fn python_over_http_and_everything() -> Peers {
+    Peers(Client::Python, Server::Everything, LATEST_OF_2025, Over::Http)
+}
+
+fn typescript_over_http_and_everything() -> Peers {
+    Peers(Client::TypeScript, Server::Everything, LATEST_OF_2025, Over::Http)
+}
+
+fn typescript2_over_http_and_everything() -> Peers {
+    Peers(
+        Client::TypeScript2,
+        Server::Everything,
+        LATEST_OF_2025,
+        Over::Http,
+    )
+}
+
+fn typescript2() -> Peers {
+    Peers(
+        Client::TypeScript2,
+        Server::Filesystem,
+        LATEST_OF_2025,
+        Over::Stdio,
+    )
 }
 
 fn an_approved_call_runs(peers: Peers) {
@@ -361,4 +529,55 @@ with_peers! {
         asks_and_relays;
     python_and_a_server_that_asks: asks_and_relays;
     typescript_and_a_server_that_asks: asks_and_relays;
+    python_over_http:
+        lists_reads_and_writes
+        denies_a_path_and_a_tool
+        an_approved_call_runs
+        a_declined_call_does_not
+        a_cancelled_call_does_not
+        accepted_with_an_empty_object_is_no_approval
+        an_unanswered_call_times_out
+        a_client_that_cannot_be_asked_is_told_so;
+    typescript_over_http:
+        lists_reads_and_writes
+        denies_a_path_and_a_tool
+        an_approved_call_runs
+        a_declined_call_does_not
+        a_cancelled_call_does_not
+        accepted_with_an_empty_object_is_no_approval
+        an_unanswered_call_times_out
+        a_client_that_cannot_be_asked_is_told_so;
+    typescript2_over_http:
+        lists_reads_and_writes
+        denies_a_path_and_a_tool
+        an_approved_call_runs
+        a_declined_call_does_not
+        a_cancelled_call_does_not
+        accepted_with_an_empty_object_is_no_approval
+        an_unanswered_call_times_out
+        a_client_that_cannot_be_asked_is_told_so;
+    python_stateless_over_http:
+        lists_reads_and_writes
+        denies_a_path_and_a_tool
+        an_approved_call_runs
+        a_declined_call_does_not
+        a_cancelled_call_does_not
+        accepted_with_an_empty_object_is_no_approval
+        a_client_that_cannot_be_asked_is_told_so
+        asks_and_relays;
+    typescript2_stateless_over_http:
+        lists_reads_and_writes
+        denies_a_path_and_a_tool
+        an_approved_call_runs
+        a_declined_call_does_not
+        a_cancelled_call_does_not
+        accepted_with_an_empty_object_is_no_approval
+        a_client_that_cannot_be_asked_is_told_so
+        asks_and_relays;
+    typescript2: lists_reads_and_writes an_approved_call_runs a_declined_call_does_not;
+    python_over_http_and_everything: sees_everything;
+    typescript_over_http_and_everything: sees_everything;
+    typescript2_over_http_and_everything: sees_everything;
+    python_over_http_and_a_server_that_asks: asks_and_relays;
+    typescript_over_http_and_a_server_that_asks: asks_and_relays;
 }

@@ -1,4 +1,4 @@
-// Drives the official TypeScript client over stdio, as `client.py` does with the Python one; see there.
+// Drives the official TypeScript client as `client.py` does with the Python one; see there.
 // Run with the folder of the installed packages as working directory.
 
 import { createRequire } from "node:module";
@@ -8,6 +8,7 @@ const require = createRequire(pathToFileURL(process.cwd() + "/"));
 const sdk = async (path) => import(pathToFileURL(require.resolve("@modelcontextprotocol/sdk/" + path)));
 const { Client } = await sdk("client/index.js");
 const { StdioClientTransport } = await sdk("client/stdio.js");
+const { StreamableHTTPClientTransport } = await sdk("client/streamableHttp.js");
 const { ElicitRequestSchema, McpError } = await sdk("types.js");
 
 const ANSWERS = {
@@ -55,10 +56,19 @@ setTimeout(() => {
   process.exit(1);
 }, LATE_MS).unref();
 
-const [command, ...args] = script.command;
-const transport = new StdioClientTransport({ command, args, env: script.env });
+function open() {
+  if (script.url) return new StreamableHTTPClientTransport(new URL(script.url));
+  const [command, ...args] = script.command;
+  return new StdioClientTransport({ command, args, env: script.env });
+}
+
+const transport = open();
 let revision = null;
-transport.setProtocolVersion = (agreed) => (revision = agreed);
+const agree = transport.setProtocolVersion?.bind(transport);
+transport.setProtocolVersion = (agreed) => {
+  revision = agreed;
+  agree?.(agreed);
+};
 await client.connect(transport);
 const outcomes = [];
 for (const what of script.steps) outcomes.push(await step(what));

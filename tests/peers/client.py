@@ -1,6 +1,6 @@
-"""Drives the official Python client over stdio, as `client.mjs` does with the TypeScript one.
+"""Drives the official Python client, as `client.mjs` does with the TypeScript one.
 
-The one argument is a JSON object: the server's `command`, what the person does with a question
+The one argument is a JSON object: the server's `command` or `url`, what the person does with a question
 (`elicitation`: approve, decline, cancel, empty, silence, or null for a client that cannot show one), whether
 the client knows the 2025 revisions only (`legacy`), and `steps`. A question of the server itself is answered
 with a text. Prints the revision that was agreed on, an outcome for each step, and the questions.
@@ -48,16 +48,23 @@ async def step(client, what):
     }
 
 
+def server(script):
+    """Where the gate is."""
+    if "url" in script:
+        return script["url"]
+    program, *arguments = script["command"]
+    return StdioServerParameters(command=program, args=arguments, env=script["env"])
+
+
 # A client that waits for ever fails its test instead of holding it up.
 LATE_SECONDS = 60
 
 
 async def main():
     script = json.loads(sys.argv[1])
-    program, *arguments = script["command"]
     questions = []
     client = Client(
-        StdioServerParameters(command=program, args=arguments, env=script["env"]),
+        server(script),
         elicitation_callback=answers(script["elicitation"], questions),
         mode="legacy" if script["legacy"] else "auto",
     )

@@ -24,6 +24,41 @@ impl Seam {
     }
 }
 
+/// What a list has entries of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Tools.
+    Tool,
+    /// Resources.
+    Resource,
+    /// Templates of resources.
+    Template,
+    /// Prompts.
+    Prompt,
+}
+
+impl Kind {
+    /// The word for it in the contract of policies.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Resource => "resource",
+            Self::Template => "template",
+            Self::Prompt => "prompt",
+        }
+    }
+
+    /// The seam whose chain says which entries are shown: the one that judges their use.
+    #[must_use]
+    pub fn seam(self) -> Seam {
+        match self {
+            Self::Tool => Seam::Tools,
+            Self::Resource | Self::Template | Self::Prompt => Seam::Reads,
+        }
+    }
+}
+
 /// What one policy answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {

@@ -16,6 +16,7 @@ pub mod load;
 
 pub mod cases;
 pub mod chain;
+pub mod lists;
 pub mod live;
 pub mod reload;
 

@@ -10,7 +10,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::decision::{Seam, Verdict};
+use tokio::sync::watch;
+
+use crate::decision::{Fault, Kind, Seam, Verdict};
 use crate::vocabulary::Digest;
 
 /// One request as a policy sees it. Every text is exactly what arrived, JSON as raw text.
@@ -51,6 +53,30 @@ pub struct Context<'a> {
     pub now_unix_ms: u64,
 }
 
+/// One entry of a list, as the upstream has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// What it is called: the name, the URI or the template.
+    pub name: &'a str,
+    /// The whole entry, raw: the upstream's claim.
+    pub json: &'a str,
+}
+
+/// A list that a caller asked for, or one page of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing<'a> {
+    /// What the entries are.
+    pub kind: Kind,
+    /// The entries, in order.
+    pub entries: &'a [Entry<'a>],
+    /// Who asked. The texts about one tool and one request are empty.
+    pub context: Context<'a>,
+}
+
+/// Which entries of a list are shown, in their order; or how it failed to be said, and then the list is refused.
+/// Dropping it cancels it.
+pub type Showing<'a> = Pin<Box<dyn Future<Output = Result<Vec<bool>, Fault>> + Send + 'a>>;
+
 /// A judgement in progress. Dropping it cancels it and leaves nothing behind.
 pub type Judgement<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
@@ -61,6 +87,12 @@ pub trait Authorizer: Send + Sync + fmt::Debug {
 
     /// The revision that would judge now.
     fn revision(&self) -> Digest;
+
+    /// Says which entries of a list are shown. One answer for the whole list, by one revision.
+    fn show<'a>(&'a self, listing: &'a Listing<'a>) -> Showing<'a>;
+
+    /// What decides which entries are shown; none while every one is. It changes with the policies.
+    fn hiding(&self) -> watch::Receiver<Option<Digest>>;
 }
 
 /// What guards one seam.

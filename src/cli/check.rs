@@ -44,7 +44,7 @@ impl Check {
         if self.json {
             let report = json!({
                 "policy": policy.name(), "digest": policy.digest().to_string(), "bytes": facts.component_bytes,
-                "imports": facts.requests.iter().map(|request| json!({"import": request.import, "given": request.given.to_string()})).collect::<Vec<_>>(), "exports": facts.exports, "configurable": facts.configurable, "configured": facts.configured.to_string(),
+                "imports": facts.requests.iter().map(|request| json!({"import": request.import, "given": request.given.to_string()})).collect::<Vec<_>>(), "exports": facts.exports, "configurable": facts.configurable, "configured": facts.configured.to_string(), "visibility": facts.visibility,
                 "load_ms": load_ms, "engine": engine.to_string(),
             });
             println!("{report}");
@@ -57,6 +57,14 @@ impl Check {
         );
         println!("  size           {} bytes", facts.component_bytes);
         println!("  configuration  {}", super::shown(&facts.configured.to_string()));
+        println!(
+            "  lists          {}",
+            if facts.visibility {
+                "it says which entries are shown"
+            } else {
+                "every entry is shown"
+            }
+        );
         println!("  exports        {}", list(facts.exports.iter().cloned()));
         println!(
             "  imports        {}",

@@ -5,14 +5,20 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use super::judge::caught;
+use super::lists::{self, Viewing};
 use super::load::Policy;
 use crate::decision::{Code, Conclusion, Decision, Fault, Mode, PolicyRecord, Verdict};
-use crate::seam::{Authorizer, Call, Judgement};
+use crate::seam::{Authorizer, Call, Judgement, Listing, Showing};
 use crate::vocabulary::Digest;
 
 /// What one policy answers: a decision or a fault, and the microseconds that it took.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = (Result<Decision, (Fault, String)>, u64)> + Send + 'a>>;
+
+/// Whether one entry of a list is shown, or a fault.
+pub type Shows<'a> = Pin<Box<dyn Future<Output = Result<bool, (Fault, String)>> + Send + 'a>>;
 
 /// One policy of a chain. [`Policy`] is the one that counts; the others stand in for it in tests.
 pub trait Member: Send + Sync + fmt::Debug {
@@ -30,6 +36,12 @@ pub trait Member: Send + Sync + fmt::Debug {
 
     /// Judges one call.
     fn answer<'a>(&'a self, call: &'a Call<'a>) -> Answer<'a>;
+
+    /// Whether it says which entries of lists are shown.
+    fn hides(&self) -> bool;
+
+    /// Says whether an entry of a list is shown.
+    fn shows<'a>(&'a self, viewing: Viewing<'a>) -> Shows<'a>;
 }
 
 impl Member for Policy {
@@ -51,6 +63,14 @@ impl Member for Policy {
 
     fn answer<'a>(&'a self, call: &'a Call<'a>) -> Answer<'a> {
         Box::pin(self.decide(call))
+    }
+
+    fn hides(&self) -> bool {
+        self.facts().visibility
+    }
+
+    fn shows<'a>(&'a self, viewing: Viewing<'a>) -> Shows<'a> {
+        Box::pin(self.view(viewing))
     }
 }
 
@@ -84,6 +104,11 @@ impl Chain {
             .collect();
         let revision = Digest::of_parts(identities.iter().map(|identity| identity.as_bytes().as_slice()));
         Self { members, revision }
+    }
+
+    /// What decides which entries of lists are shown; none when every one is.
+    pub(super) fn hiding_revision(&self) -> Option<Digest> {
+        lists::revision(&self.members)
     }
 
     async fn conclude(&self, call: &Call<'_>) -> Verdict {
@@ -138,6 +163,15 @@ impl Authorizer for Chain {
 
     fn revision(&self) -> Digest {
         self.revision
+    }
+
+    fn show<'a>(&'a self, listing: &'a Listing<'a>) -> Showing<'a> {
+        Box::pin(lists::shown(&self.members, listing))
+    }
+
+    fn hiding(&self) -> watch::Receiver<Option<Digest>> {
+        // Nobody keeps the sender: this chain never changes.
+        watch::Sender::new(self.hiding_revision()).subscribe()
     }
 }
 

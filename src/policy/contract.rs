@@ -12,6 +12,10 @@ pub(super) const AUTHORIZE: &str = "authorize";
 pub(super) const CONFIGURABLE: &str = "gatewright:policy/configurable";
 /// The function of [`CONFIGURABLE`].
 pub(super) const CONFIGURE: &str = "configure";
+/// The interface of policies that say what lists show, without its version.
+pub(super) const VISIBILITY: &str = "gatewright:policy/visibility";
+/// The function of [`VISIBILITY`].
+pub(super) const VISIBLE: &str = "visible";
 /// The versions that this host serves, for messages.
 pub(super) const VERSIONS: &str = "1.0.x";
 
@@ -23,6 +27,11 @@ pub(super) type AuthorizeResult = (WireDecision,);
 pub(super) type ConfigureParams<'a> = (&'a str,);
 /// What `configure` answers.
 pub(super) type ConfigureResult = (WireConfigured,);
+
+/// What `visible` takes.
+pub(super) type VisibleParams<'a> = (&'a str, &'a str, &'a str);
+/// What `visible` answers.
+pub(super) type VisibleResult = (bool,);
 
 /// Whether `export` is `interface` in a version that this host serves.
 pub(super) fn serves(export: &str, interface: &str) -> bool {

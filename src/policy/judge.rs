@@ -6,17 +6,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use wasmtime::component::{
-    ComponentExportIndex, ComponentNamedList, Instance, InstancePre, Lift, Lower, TypedFunc,
-};
+use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, InstancePre, Lift, Lower};
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
 
 use super::contract::{
-    AuthorizeParams, AuthorizeResult, ConfigureParams, ConfigureResult, WireConfigured, WireContext,
-    WireDecision,
+    AUTHORIZER, AuthorizeParams, AuthorizeResult, CONFIGURABLE, ConfigureParams, ConfigureResult, VISIBILITY,
+    VisibleParams, VisibleResult, WireConfigured, WireContext, WireDecision,
 };
 use super::engine::Engine;
 use super::limits::{Grants, Limits};
+use super::lists::Viewing;
 use super::sandbox::{CONFIGURE_UNIX_MS, Phase, State, WRITE_BYTES_MAX};
 use super::text::escaped;
 use crate::decision::{Decision, Fault};
@@ -51,6 +50,8 @@ pub(super) struct Guest {
     pub(super) authorize: ComponentExportIndex,
     /// None when it takes no configuration, or holds it already.
     pub(super) configure: Option<ComponentExportIndex>,
+    /// None when it says nothing of lists.
+    pub(super) visible: Option<ComponentExportIndex>,
     /// Whether it imports WASI, so that it can wait inside a host call, where no epoch ends it.
     pub(super) waits: bool,
 }
@@ -68,7 +69,12 @@ pub(super) enum Trial {
     /// `configure` refused, with this text, cut and escaped.
     Refused(String),
     /// An export does not have the type of the contract.
-    WrongType(String),
+    WrongType {
+        /// The interface that it is of.
+        interface: &'static str,
+        /// How it differs.
+        reason: String,
+    },
     /// It failed.
     Failed(Failure),
 }
@@ -80,7 +86,7 @@ enum Ended {
     /// `configure` refused in a judgement what it took when the policy was loaded.
     Unconfigured(String),
     /// An export does not have the type of the contract.
-    WrongType(wasmtime::Error),
+    WrongType(&'static str, wasmtime::Error),
 }
 
 impl From<wasmtime::Error> for Ended {
@@ -95,20 +101,50 @@ impl Guest {
     /// A guest that imports nothing runs to its end in the first poll, on the thread that polls.
     pub(super) async fn judge(&self, call: &Call<'_>) -> Result<Decision, Failure> {
         let _turn = self.turn().await?;
+        let mut store = self.judging(call.context.now_unix_ms);
+        let run = self.authorize(&mut store, call);
+        let ended = self.within(self.setup.limits.deadline, run).await;
+        let decision = self.conclude(&store, ended);
+        let decision = decision.and_then(|decision| self.checked(decision));
+        self.finish(store, decision)
+    }
+
+    /// Says in a fresh instance, within the deadline of a judgement, whether an entry of a list is shown.
+    pub(super) async fn shows(&self, viewing: Viewing<'_>) -> Result<bool, Failure> {
+        let Some(visible) = &self.visible else {
+            return Ok(true);
+        };
+        let _turn = self.turn().await?;
+        let mut store = self.judging(viewing.now_unix_ms);
+        let run = async {
+            let instance = self.start(&mut store).await?;
+            let params = (viewing.kind.as_str(), viewing.name, viewing.ctx_json);
+            let (shown,): VisibleResult = self
+                .call::<VisibleParams<'_>, _>(&mut store, &instance, (VISIBILITY, visible), params)
+                .await?;
+            Ok(shown)
+        };
+        let ended = self.within(self.setup.limits.deadline, run).await;
+        let shown = self.conclude(&store, ended);
+        self.finish(store, shown)
+    }
+
+    /// A store for one judgement.
+    fn judging(&self, now_unix_ms: u64) -> Store<State> {
         let limits = &self.setup.limits;
         let handover_bytes_max = limits
             .output_bytes_max
             .max(WRITE_BYTES_MAX)
             .saturating_add(HANDOVER_BYTES);
-        let mut store = self.store(limits.deadline, handover_bytes_max, call.context.now_unix_ms);
-        let run = self.authorize(&mut store, call);
-        let ended = self.within(limits.deadline, run).await;
-        let decision = self.conclude(&store, ended);
+        self.store(limits.deadline, handover_bytes_max, now_unix_ms)
+    }
+
+    fn finish<T>(&self, store: Store<State>, answer: Result<T, Failure>) -> Result<T, Failure> {
         self.report(&store);
-        if decision.is_err() {
+        if answer.is_err() {
             self.engine.retire(store);
         }
-        decision
+        answer
     }
 
     /// Instantiates once and configures, to see whether judgements can.
@@ -117,16 +153,23 @@ impl Guest {
         let deadline = limits.configure_deadline;
         // A refusal is read whole and then cut, so that its beginning can be shown.
         let mut store = self.store(deadline, limits.memory_bytes_max, CONFIGURE_UNIX_MS);
-        let run = self.start(&mut store);
+        let run = async {
+            let instance = self.start(&mut store).await?;
+            self.check_types(&mut store, &instance)?;
+            Ok(instance)
+        };
         let ended = self.within(deadline, run).await;
         self.report(&store);
         match ended {
-            Some(Ok((instance, _))) if store.data().limiter.refused().is_none() => {
+            Some(Ok(instance)) if store.data().limiter.refused().is_none() => {
                 Trial::Ready(Box::new(Live { store, instance }))
             }
             Some(Ok(_)) | None => Trial::Failed(self.failure(&store, None)),
             Some(Err(Ended::Unconfigured(text))) => Trial::Refused(text),
-            Some(Err(Ended::WrongType(error))) => Trial::WrongType(format!("{error:#}")),
+            Some(Err(Ended::WrongType(interface, error))) => Trial::WrongType {
+                interface,
+                reason: format!("{error:#}"),
+            },
             Some(Err(Ended::Error(error))) => Trial::Failed(self.failure(&store, Some(&error))),
         }
     }
@@ -170,24 +213,17 @@ impl Guest {
     }
 
     /// Instantiates, and configures unless the guest holds its configuration already.
-    async fn start(
-        &self,
-        store: &mut Store<State>,
-    ) -> Result<(Instance, TypedFunc<AuthorizeParams<'static>, AuthorizeResult>), Ended> {
+    async fn start(&self, store: &mut Store<State>) -> Result<Instance, Ended> {
         let instance = if self.waits {
             self.instance.instantiate_async(&mut *store).await?
         } else {
             self.instance.instantiate(&mut *store)?
         };
-        let authorize = instance
-            .get_typed_func::<AuthorizeParams<'static>, AuthorizeResult>(&mut *store, &self.authorize)
-            .map_err(Ended::WrongType)?;
         if let Some(configure) = &self.configure {
-            let configure = instance
-                .get_typed_func::<ConfigureParams<'_>, ConfigureResult>(&mut *store, configure)
-                .map_err(Ended::WrongType)?;
             let params = (self.setup.config_json.as_str(),);
-            let (configured,) = self.call(store, configure, params).await?;
+            let (configured,): ConfigureResult = self
+                .call::<ConfigureParams<'_>, _>(store, &instance, (CONFIGURABLE, configure), params)
+                .await?;
             match configured {
                 WireConfigured::Ready => store.data_mut().configured(),
                 WireConfigured::Invalid(text) => {
@@ -195,13 +231,28 @@ impl Guest {
                 }
             }
         }
-        Ok((instance, authorize))
+        Ok(instance)
+    }
+
+    /// What is called later has the types of the contract.
+    fn check_types(&self, store: &mut Store<State>, instance: &Instance) -> Result<(), Ended> {
+        instance
+            .get_typed_func::<AuthorizeParams<'static>, AuthorizeResult>(&mut *store, &self.authorize)
+            .map_err(|error| Ended::WrongType(AUTHORIZER, error))?;
+        if let Some(visible) = &self.visible {
+            instance
+                .get_typed_func::<VisibleParams<'static>, VisibleResult>(store, visible)
+                .map_err(|error| Ended::WrongType(VISIBILITY, error))?;
+        }
+        Ok(())
     }
 
     async fn authorize(&self, store: &mut Store<State>, call: &Call<'_>) -> Result<Decision, Ended> {
-        let (_, authorize) = self.start(store).await?;
+        let instance = self.start(store).await?;
         let params = (call.name, call.args_json, WireContext::of(call));
-        let (decision,) = self.call(store, authorize, params).await?;
+        let (decision,): AuthorizeResult = self
+            .call::<AuthorizeParams<'_>, _>(store, &instance, (AUTHORIZER, &self.authorize), params)
+            .await?;
         Ok(match decision {
             WireDecision::Allow => Decision::Allow,
             WireDecision::Ask(prompt) => Decision::Ask(prompt),
@@ -209,37 +260,39 @@ impl Guest {
         })
     }
 
+    /// Calls a function of an interface.
     async fn call<Params, Answer>(
         &self,
         store: &mut Store<State>,
-        function: TypedFunc<Params, Answer>,
+        instance: &Instance,
+        (interface, function): (&'static str, &ComponentExportIndex),
         params: Params,
-    ) -> Result<Answer, wasmtime::Error>
+    ) -> Result<Answer, Ended>
     where
         Params: ComponentNamedList + Lower,
         Answer: ComponentNamedList + Lift + 'static,
     {
-        if self.waits {
+        let function = instance
+            .get_typed_func::<Params, Answer>(&mut *store, function)
+            .map_err(|error| Ended::WrongType(interface, error))?;
+        let answer = if self.waits {
             function.call_async(store, params).await
         } else {
             function.call(store, params)
-        }
+        };
+        Ok(answer?)
     }
 
-    fn conclude(
-        &self,
-        store: &Store<State>,
-        ended: Option<Result<Decision, Ended>>,
-    ) -> Result<Decision, Failure> {
+    fn conclude<T>(&self, store: &Store<State>, ended: Option<Result<T, Ended>>) -> Result<T, Failure> {
         // Whatever the guest answered: it was refused memory, so the answer may rest on less than
         // it needed.
         if ended.is_none() || store.data().limiter.refused().is_some() {
             return Err(self.failure(store, None));
         }
         match ended {
-            Some(Ok(decision)) => self.checked(decision),
+            Some(Ok(answer)) => Ok(answer),
             Some(Err(Ended::Error(error))) => Err(self.failure(store, Some(&error))),
-            Some(Err(Ended::WrongType(error))) => Err((Fault::Internal, format!("{error:#}"))),
+            Some(Err(Ended::WrongType(_, error))) => Err((Fault::Internal, format!("{error:#}"))),
             Some(Err(Ended::Unconfigured(text))) => Err((
                 Fault::Load,
                 format!("refused the configuration that it took before: {text}"),

@@ -22,6 +22,7 @@ use super::contract::{CONFIGURABLE, serves};
 use super::engine::Engine;
 use super::judge::{Guest, Setup, caught};
 use super::limits::{Grants, Limits, PolicySettings};
+use super::lists::Viewing;
 use super::shape::{self, Misshapen};
 use super::text::escaped;
 use crate::decision::{Decision, Fault, Mode};
@@ -140,6 +141,11 @@ impl Policy {
         )
     }
 
+    /// Whether an entry of a list is shown, said in a fresh instance as [`Self::decide`] does it.
+    pub(super) async fn view(&self, viewing: Viewing<'_>) -> Result<bool, (Fault, String)> {
+        caught(self.guest.shows(viewing)).await
+    }
+
     /// Digest over everything that makes this policy decide as it does.
     pub(super) fn identity(&self) -> Digest {
         self.identity
@@ -181,6 +187,7 @@ fn load(engine: &Arc<Engine>, settings: PolicySettings, cache: Option<&Cache>) -
         memory_bytes,
         load_time: start.elapsed(),
         configurable: linked.configure.is_some(),
+        visibility: linked.visible.is_some(),
         configured,
         cached,
     };
@@ -299,6 +306,7 @@ fn guest(
         instance: linked.instance.clone(),
         authorize: linked.authorize,
         configure,
+        visible: linked.visible,
         waits: !linked.imports.is_empty(),
     }
 }

@@ -72,6 +72,7 @@ const KEEPS: Guest<'_> = Guest {
     authorize: "(call $deny (global.get $ptr) (global.get $len))",
     realloc: "",
     post_return: "",
+    visible: "",
     configure: "(global.set $ptr (local.get $ptr)) (global.set $len (local.get $len)) (call $allow)",
     cases: r#"(case "allow") (case "ask" string) (case "deny" string)"#,
     options: "",

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gatewright::decision::{Code, Conclusion, Decision, Fault, Mode};
-use gatewright::policy::chain::{Answer, Chain, Member};
-use gatewright::seam::{Authorizer as _, Call};
+use gatewright::decision::{Code, Conclusion, Decision, Fault, Kind, Mode};
+use gatewright::policy::chain::{Answer, Chain, Member, Shows};
+use gatewright::policy::lists::{LIST_DEADLINE, Viewing};
+use gatewright::policy::live::LiveChain;
+use gatewright::seam::{Authorizer as _, Call, Entry, Listing};
 use gatewright::vocabulary::Digest;
 
 use crate::policies::call;
@@ -51,6 +53,22 @@ impl Member for Fake {
             (word, _) => unreachable!("{word}"),
         };
         Box::pin(async { (decision, 7) })
+    }
+
+    /// An `h` hides the names of which it has a letter, `^` fails in this way, and `~` never ends.
+    fn hides(&self) -> bool {
+        self.word.starts_with(['h', '^', '~'])
+    }
+
+    fn shows<'a>(&'a self, viewing: Viewing<'a>) -> Shows<'a> {
+        assert!(self.hides(), "only those that hide are asked");
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let hidden = self.word.get(1..).unwrap_or_default().contains(viewing.name);
+        match self.word.chars().next() {
+            Some('^') => Box::pin(std::future::ready(Err((Fault::Trap, "the inside".to_owned())))),
+            Some('~') => Box::pin(std::future::pending()),
+            _ => Box::pin(std::future::ready(Ok(!hidden))),
+        }
     }
 }
 
@@ -178,4 +196,77 @@ async fn the_revision_covers_what_counts() {
     }
     let chain = chain(&members("a dno"));
     assert_eq!(chain.revision(), chain.judge(&call("x")).await.revision);
+}
+
+/// What a chain shows of the list a, b, c.
+async fn shown(words: &str) -> Result<String, Fault> {
+    let names = ["a", "b", "c"];
+    let entries = names.map(|name| Entry { name, json: "{}" });
+    let listing = Listing {
+        kind: Kind::Tool,
+        entries: &entries,
+        context: call("").context,
+    };
+    let shown = chain(&members(words)).show(&listing).await?;
+    assert_eq!(names.len(), shown.len());
+    Ok(names
+        .into_iter()
+        .zip(shown)
+        .filter_map(|(name, shown)| shown.then_some(name))
+        .collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_any_policy_hides_is_hidden() {
+    let check = async |words: &str, expected: &str| {
+        assert_eq!(Ok(expected.to_owned()), shown(words).await, "{words}");
+    };
+    check("", "abc").await;
+    check("a dno X", "abc").await;
+    check("h", "abc").await;
+    check("hb", "ac").await;
+    check("hb a hc", "a").await;
+    check("habc", "").await;
+    check("(hb) hc", "ab").await;
+    check("(hb)", "abc").await;
+    check("(^) (~)", "abc").await;
+    for words in ["^", "hb ^", "^ hb"] {
+        assert_eq!(Err(Fault::Trap), shown(words).await, "{words}");
+    }
+    assert_eq!(
+        Ok(String::new()),
+        shown("habc ^").await,
+        "nobody needs to say more of what is hidden"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_has_a_deadline() {
+    let begun = tokio::time::Instant::now();
+    assert_eq!(Err(Fault::Timeout), shown("hb ~").await);
+    assert_eq!(LIST_DEADLINE, begun.elapsed());
+}
+
+#[tokio::test]
+async fn the_revision_of_lists_covers_what_hides() {
+    let revision = |words: &str| *chain(&members(words)).hiding().borrow();
+    for nothing_is_hidden in ["", "a dno", "(hb)"] {
+        assert_eq!(None, revision(nothing_is_hidden), "{nothing_is_hidden}");
+    }
+    assert_eq!(revision("hb"), revision("dno hb (hc) ?q"));
+    for other in ["hc", "hb hc", "h"] {
+        assert_ne!(revision("hb"), revision(other), "{other}");
+    }
+
+    let live = LiveChain::new(chain(&members("a")));
+    let mut hiding = live.hiding();
+    let mut replaced_by = |words: &str| {
+        live.replace(chain(&members(words)));
+        hiding.has_changed().unwrap() && {
+            hiding.mark_unchanged();
+            true
+        }
+    };
+    let told = ["dno", "hb", "a hb", "hc", "(hc)"].map(&mut replaced_by);
+    assert_eq!([false, true, false, true, true], told);
 }

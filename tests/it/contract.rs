@@ -3,7 +3,7 @@
 
 use wasmtime::component::{Component, Linker};
 
-use crate::support::policies::{Does, Guest, data_at, wat_policy};
+use crate::support::policies::{Does, Guest, data_at, hiding, wat_policy};
 
 mod wit {
     wasmtime::component::bindgen!({ path: "wit", world: "configurable-policy-plugin" });
@@ -11,6 +11,10 @@ mod wit {
 
 mod plain {
     wasmtime::component::bindgen!({ path: "wit", world: "policy-plugin" });
+}
+
+mod visible {
+    wasmtime::component::bindgen!({ path: "wit", world: "visibility-policy-plugin" });
 }
 
 #[test]
@@ -61,4 +65,16 @@ fn configurable_policies_too() {
     let configurable = policy.gatewright_policy_configurable();
     let configured = configurable.call_configure(&mut store, "{}").unwrap();
     assert!(matches!(configured, Configured::Invalid(text) if text == "why"));
+}
+
+#[test]
+fn policies_that_hide_too() {
+    let engine = wasmtime::Engine::default();
+    let mut store = wasmtime::Store::new(&engine, ());
+    let component = Component::new(&engine, wat::parse_str(hiding(&["b"])).unwrap()).unwrap();
+    let linker = Linker::new(&engine);
+    let policy = visible::VisibilityPolicyPlugin::instantiate(&mut store, &component, &linker).unwrap();
+    let visibility = policy.gatewright_policy_visibility();
+    let mut shows = |name| visibility.call_visible(&mut store, "tool", name, "{}").unwrap();
+    assert_eq!([true, false, true], ["a", "b", "bb"].map(&mut shows));
 }

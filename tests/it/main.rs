@@ -33,5 +33,6 @@ mod reload;
 mod server_requests;
 mod snapshots;
 mod tasks;
+mod visibility;
 mod wire_cases;
 mod wrap;

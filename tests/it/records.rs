@@ -6,7 +6,8 @@ use expect_test::{Expect, expect};
 use gatewright::audit::read::verify;
 use gatewright::decision::{Decision, Fault, Mode};
 use gatewright::host::Settings;
-use gatewright::policy::chain::{Answer, Chain, Member};
+use gatewright::policy::chain::{Answer, Chain, Member, Shows};
+use gatewright::policy::lists::Viewing;
 use gatewright::seam::{Call, Guard, Guards};
 use gatewright::vocabulary::Digest;
 use gatewright::wire::object;
@@ -37,6 +38,14 @@ impl Member for Says {
 
     fn answer<'a>(&'a self, _: &'a Call<'a>) -> Answer<'a> {
         Box::pin(std::future::ready((self.1.clone(), 12)))
+    }
+
+    fn hides(&self) -> bool {
+        false
+    }
+
+    fn shows<'a>(&'a self, _: Viewing<'a>) -> Shows<'a> {
+        Box::pin(std::future::ready(Ok(true)))
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Facts {
     pub configurable: bool,
     /// When it takes it.
     pub configured: Configured,
+    /// Whether it says which entries of lists are shown.
+    pub visibility: bool,
     /// Whether it came from the cache, so that nothing was compiled.
     pub cached: bool,
 }

@@ -4,7 +4,7 @@ use tokio::runtime::Runtime;
 
 use super::{LoadError, REASON_BYTES_MAX};
 use crate::decision::Fault;
-use crate::policy::contract::{AUTHORIZER, VERSIONS};
+use crate::policy::contract::VERSIONS;
 use crate::policy::judge::{Failure, Guest, Live, Trial, caught};
 use crate::policy::text::escaped;
 
@@ -33,9 +33,9 @@ pub(super) fn passed(policy: &str, trial: Trial) -> Result<Box<Live>, LoadError>
     Err(match trial {
         Trial::Ready(live) => return Ok(live),
         Trial::Refused(reason) => LoadError::Configuration { policy, reason },
-        Trial::WrongType(reason) => LoadError::Export {
+        Trial::WrongType { interface, reason } => LoadError::Export {
             policy,
-            export: format!("{AUTHORIZER}@{VERSIONS}"),
+            export: format!("{interface}@{VERSIONS}"),
             reason: escaped(reason.as_bytes(), REASON_BYTES_MAX),
         },
         Trial::Failed((Fault::Internal, reason)) => LoadError::Host { policy, reason },

@@ -4,7 +4,9 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 
 use super::{LoadError, REASON_BYTES_MAX, reason};
-use crate::policy::contract::{AUTHORIZE, AUTHORIZER, CONFIGURABLE, CONFIGURE, VERSIONS, serves};
+use crate::policy::contract::{
+    AUTHORIZE, AUTHORIZER, CONFIGURABLE, CONFIGURE, VERSIONS, VISIBILITY, VISIBLE, serves,
+};
 use crate::policy::engine::Engine;
 use crate::policy::sandbox::State;
 use crate::policy::text::escaped;
@@ -16,6 +18,7 @@ pub(super) struct Linked {
     pub(super) instance: InstancePre<State>,
     pub(super) authorize: ComponentExportIndex,
     pub(super) configure: Option<ComponentExportIndex>,
+    pub(super) visible: Option<ComponentExportIndex>,
 }
 
 /// Holds a component against the contract and resolves what it imports.
@@ -31,17 +34,19 @@ pub(super) fn linked(engine: &Engine, policy: &str, component: &Component) -> Re
         })
     };
     let authorize = export(AUTHORIZER, AUTHORIZE)?;
-    let configure = if exports.iter().any(|export| serves(export, CONFIGURABLE)) {
-        Some(export(CONFIGURABLE, CONFIGURE)?)
-    } else {
-        None
+    let optional = |interface, name| {
+        let there = exports.iter().any(|export| serves(export, interface));
+        there.then(|| export(interface, name)).transpose()
     };
+    let configure = optional(CONFIGURABLE, CONFIGURE)?;
+    let visible = optional(VISIBILITY, VISIBLE)?;
     Ok(Linked {
         imports,
         exports,
         instance,
         authorize,
         configure,
+        visible,
     })
 }
 

@@ -9,10 +9,11 @@ use gatewright::decision::{Mode, Seam};
 use gatewright::gate::ask::AskSettings;
 use gatewright::host::Settings;
 use gatewright::policy::chain::{Chain, Member};
-use gatewright::seam::{Authorizer, Call, Guard, Guards, Judgement};
+use gatewright::seam::{Authorizer, Call, Guard, Guards, Judgement, Listing, Showing};
 use gatewright::session::Ended;
 use gatewright::vocabulary::{Digest, RandomId};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::captured::{Captured, bits};
 use super::case::{CASES, Case, ExpectAudit, NamedPolicy, Policy, Setup, Step};
@@ -99,6 +100,15 @@ impl Authorizer for Swappable {
 
     fn revision(&self) -> Digest {
         self.now().revision()
+    }
+
+    fn show<'a>(&'a self, listing: &'a Listing<'a>) -> Showing<'a> {
+        let chain = self.now();
+        Box::pin(async move { chain.show(listing).await })
+    }
+
+    fn hiding(&self) -> watch::Receiver<Option<Digest>> {
+        self.now().hiding()
     }
 }
 

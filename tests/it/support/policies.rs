@@ -50,6 +50,20 @@ pub(crate) fn wat_policy(does: Does<'_>) -> String {
     .component()
 }
 
+/// A component that allows everything, and hides these names in every list.
+pub(crate) fn hiding(names: &[&str]) -> String {
+    let hidden = placed(names).map(|(at, name)| {
+        let len = name.len();
+        format!("(if (call $is (local.get $name) (local.get $name_len) (i32.const {at}) (i32.const {len})) (then (return (i32.const 0))))")
+    });
+    Guest {
+        items: &names_at(names),
+        visible: &(hidden.collect::<String>() + "(i32.const 1)"),
+        ..Guest::default()
+    }
+    .component()
+}
+
 /// Settings of a policy without configuration and grants, with default limits but for the deadline:
 /// it is real time, and a busy machine must not fail a test that is not about time.
 pub(crate) fn settings(name: &str, component: impl Into<Vec<u8>>) -> PolicySettings {
@@ -143,6 +157,9 @@ pub(crate) struct Guest<'a> {
     /// Body of `configure` with `$ptr` and `$len`, not exported when empty. Answers like
     /// `authorize`: case 0 is ready, case 1 invalid.
     pub configure: &'a str,
+    /// Body of `visible` with `$kind`, `$name` and `$ctx`, each followed by its length (`$name_len`), not
+    /// exported when empty. Answers 1 for what is shown.
+    pub visible: &'a str,
     /// The cases of `decision`.
     pub cases: &'a str,
     /// Options of `canon lift` for `authorize`.
@@ -162,6 +179,7 @@ impl Default for Guest<'_> {
             realloc: "",
             post_return: "",
             configure: "",
+            visible: "",
             cases: r#"(case "allow") (case "ask" string) (case "deny" string)"#,
             options: "",
         }
@@ -194,9 +212,10 @@ const ANSWERS: &str = r#"
     (func $ask (param i32 i32) (result i32) (call $answer (i32.const 1) (local.get 0) (local.get 1)))
     (func $deny (param i32 i32) (result i32) (call $answer (i32.const 2) (local.get 0) (local.get 1)))
     (func $name_is (param $in i32) (param $ptr i32) (param $len i32) (result i32)
-        (local $name i32) (local $i i32)
-        (if (i32.ne (i32.load offset=4 (local.get $in)) (local.get $len)) (then (return (i32.const 0))))
-        (local.set $name (i32.load (local.get $in)))
+        (call $is (i32.load (local.get $in)) (i32.load offset=4 (local.get $in)) (local.get $ptr) (local.get $len)))
+    (func $is (param $name i32) (param $name_len i32) (param $ptr i32) (param $len i32) (result i32)
+        (local $i i32)
+        (if (i32.ne (local.get $name_len) (local.get $len)) (then (return (i32.const 0))))
         (block $end (loop $next
             (br_if $end (i32.eq (local.get $i) (local.get $len)))
             (if (i32.ne (i32.load8_u (i32.add (local.get $name) (local.get $i)))
@@ -217,8 +236,6 @@ impl Guest<'_> {
             memory,
             items,
             authorize,
-            cases,
-            options,
             ..
         } = self;
         let realloc = if self.realloc.is_empty() {
@@ -235,7 +252,15 @@ impl Guest<'_> {
         let configure = optional(self.configure, |body| {
             format!(r#"(func (export "configure") (param $ptr i32) (param $len i32) (result i32) {body})"#)
         });
+        let authorizer = authorizer(version, self.cases, &format!("{post_option} {}", self.options));
         let configurable = optional(self.configure, |_| configurable(version));
+        let visible = optional(self.visible, |body| {
+            format!(
+                r#"(func (export "visible") (param $kind i32) (param $kind_len i32) (param $name i32)
+                    (param $name_len i32) (param $ctx i32) (param $ctx_len i32) (result i32) {body})"#
+            )
+        });
+        let visibility = optional(self.visible, |_| visibility(version));
         format!(
             r#"(component
   {before}
@@ -249,14 +274,32 @@ impl Guest<'_> {
     (func (export "authorize") (param $in i32) (result i32) (local $x i32) (local $y i32) {authorize})
     {post_return}
     {configure}
+    {visible}
     {items})
   (core instance $i (instantiate $m {with}))
-  (type $context {CONTEXT})
+  {authorizer}
+  {configurable}
+  {visibility})"#
+        )
+    }
+}
+
+fn optional(body: &str, make: impl FnOnce(&str) -> String) -> String {
+    if body.is_empty() {
+        String::new()
+    } else {
+        make(body)
+    }
+}
+
+fn authorizer(version: &str, cases: &str, options: &str) -> String {
+    format!(
+        r#"(type $context {CONTEXT})
   (type $decision (variant {cases}))
   (func $authorize (param "name" string) (param "args-json" string) (param "ctx" $context)
       (result $decision)
     (canon lift (core func $i "authorize") (memory $i "memory")
-        (realloc (func $i "cabi_realloc")) {post_option} {options}))
+        (realloc (func $i "cabi_realloc")) {options}))
   (component $authorizer
     (type $c0 {CONTEXT})
     (type $d0 (variant {cases}))
@@ -271,18 +314,8 @@ impl Guest<'_> {
   (instance $authorizer-instance (instantiate $authorizer
     (with "context-in" (type $context)) (with "decision-in" (type $decision))
     (with "authorize-in" (func $authorize))))
-  (export "gatewright:policy/authorizer@{version}" (instance $authorizer-instance))
-  {configurable})"#
-        )
-    }
-}
-
-fn optional(body: &str, make: impl FnOnce(&str) -> String) -> String {
-    if body.is_empty() {
-        String::new()
-    } else {
-        make(body)
-    }
+  (export "gatewright:policy/authorizer@{version}" (instance $authorizer-instance))"#
+    )
 }
 
 fn configurable(version: &str) -> String {
@@ -300,5 +333,15 @@ fn configurable(version: &str) -> String {
   (instance $configurable-instance (instantiate $configurable
     (with "configured-in" (type $configured)) (with "configure-in" (func $configure))))
   (export "gatewright:policy/configurable@{version}" (instance $configurable-instance))"#
+    )
+}
+
+fn visibility(version: &str) -> String {
+    let function = r#"(param "kind" string) (param "name" string) (param "ctx-json" string) (result bool)"#;
+    format!(
+        r#"(func $visible {function}
+    (canon lift (core func $i "visible") (memory $i "memory") (realloc (func $i "cabi_realloc"))))
+  (instance $visibility-instance (export "visible" (func $visible)))
+  (export "gatewright:policy/visibility@{version}" (instance $visibility-instance))"#
     )
 }

@@ -7,6 +7,7 @@ mod client;
 mod http_names;
 mod names;
 mod run;
+mod setup;
 mod upstream;
 
 use crate::support::cases::check_names;

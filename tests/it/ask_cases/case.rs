@@ -53,8 +53,10 @@ pub(super) struct Setup {
     pub(super) parked_per_session: Option<usize>,
     pub(super) upstream_timeout_ms: Option<u64>,
     pub(super) protocol_version: Option<String>,
-    /// More than one session: only over HTTP.
-    pub(super) sessions: Option<Value>,
+    /// Sessions and whose they are, over HTTP. Without tokens every caller is the same, so a row runs here whose
+    /// expectation holds by the session alone.
+    #[serde(default)]
+    pub(super) sessions: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -98,7 +100,7 @@ pub(super) struct Step {
     pub(super) expect_http_status: Option<Value>,
     pub(super) session: Option<String>,
     pub(super) principal: Option<String>,
-    pub(super) replica: Option<Value>,
+    pub(super) replica: Option<String>,
     pub(super) times: Option<usize>,
 }
 
@@ -114,6 +116,10 @@ pub(super) struct ExpectAudit {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ExpectClient {
+    /// Who is looked at; the step has named it already.
+    #[serde(rename = "session")]
+    pub(super) _session: Option<IgnoredAny>,
+    pub(super) nothing: Option<bool>,
     pub(super) id: Option<Value>,
     pub(super) result: Option<bool>,
     pub(super) refused: Option<String>,

@@ -1,30 +1,24 @@
 //! Runs one row against the host: its steps in order, and at the end nothing may be left over.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gatewright::clock::{Clock as _, SystemClock};
-use gatewright::decision::{Mode, Seam};
-use gatewright::gate::ask::AskSettings;
-use gatewright::host::Settings;
-use gatewright::policy::chain::{Chain, Member};
-use gatewright::seam::{Authorizer, Call, Guard, Guards, Judgement, Listing, Showing};
+use gatewright::decision::Seam;
+use gatewright::seam::{Authorizer, Guard, Guards};
 use gatewright::session::Ended;
-use gatewright::vocabulary::{Digest, RandomId};
+use gatewright::vocabulary::RandomId;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::captured::{Captured, bits};
-use super::case::{CASES, Case, ExpectAudit, NamedPolicy, Policy, Setup, Step};
+use super::case::{CASES, Case, ExpectAudit, Step};
+use super::setup::{Swappable, chain, settings};
 use crate::support::cases::paused;
 use crate::support::chains;
 use crate::support::harness::Harness;
 use crate::support::policies::Does;
-use crate::support::upstream::FakeUpstream;
-
-/// The longest prompt that fits the small policy.
-const SMALL_PROMPT_BYTES: usize = 60_000;
+use crate::support::upstream::{FakeUpstream, Received};
 
 /// Over what a row is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +57,10 @@ fn run_over(over: Over, name: &str) {
 pub(super) struct Run {
     /// None once the session was seen to end.
     harness: Option<Harness>,
+    /// Further sessions, and gates of their own, by their names in the row; their upstreams get nothing.
+    others: BTreeMap<String, Harness>,
+    /// Whose turn it is; none for the first.
+    other: Option<String>,
     pub(super) captured: Captured,
     /// The ids of the host's questions, raw.
     pub(super) questions: Vec<String>,
@@ -79,106 +77,149 @@ pub(super) struct Run {
     pub(super) stream_closed: bool,
     pub(super) revision: String,
     pub(super) at: String,
+    case: &'static Case,
+    over: Over,
     policy: Arc<Swappable>,
 }
 
-/// A chain that can be exchanged between two judgements, as a reload does.
-#[derive(Debug)]
-struct Swappable(Mutex<Arc<Chain>>);
-
-impl Swappable {
-    fn now(&self) -> Arc<Chain> {
-        Arc::clone(&self.0.lock().unwrap())
-    }
-}
-
-impl Authorizer for Swappable {
-    fn judge<'a>(&'a self, call: &'a Call<'a>) -> Judgement<'a> {
-        let chain = self.now();
-        Box::pin(async move { chain.judge(call).await })
-    }
-
-    fn revision(&self) -> Digest {
-        self.now().revision()
-    }
-
-    fn show<'a>(&'a self, listing: &'a Listing<'a>) -> Showing<'a> {
-        let chain = self.now();
-        Box::pin(async move { chain.show(listing).await })
-    }
-
-    fn hiding(&self) -> watch::Receiver<Option<Digest>> {
-        self.now().hiding()
-    }
-}
+/// The session that a row means when it names none.
+const FIRST: &str = "A";
 
 impl Run {
-    async fn start(case: &Case, over: Over) -> Self {
+    async fn start(case: &'static Case, over: Over) -> Self {
         let setup = &case.setup;
-        assert!(setup.sessions.is_none(), "one session");
         let captured = Captured::default();
-        let policy = Arc::new(Swappable(Mutex::new(Arc::new(chain(setup, &captured)))));
-        let guard = || Guard::Chain(Arc::clone(&policy) as Arc<dyn Authorizer>);
+        let policy = Arc::new(Swappable::new(chain(setup, &captured)));
+        let mut run = Self {
+            harness: None,
+            others: BTreeMap::new(),
+            other: None,
+            captured,
+            questions: Vec::new(),
+            sent: HashMap::new(),
+            looked_at: 0,
+            ran: None,
+            stateless: case.era == "2026",
+            gone: false,
+            stream_closed: false,
+            revision: setup
+                .protocol_version
+                .as_deref()
+                .unwrap_or("2025-11-25")
+                .to_owned(),
+            at: String::new(),
+            case,
+            over,
+            policy,
+        };
+        let first = run.gate().await;
+        run.looked_at = first.upstream.tape().len();
+        run.harness = Some(first);
+        // A stateless client has no session, and what tells these callers apart are their tokens.
+        for name in setup.sessions.keys().filter(|name| *name != FIRST) {
+            run.another_session(name).await;
+        }
+        run
+    }
+
+    /// A gate of its own, and a client with an open session.
+    async fn gate(&self) -> Harness {
+        let guard = || Guard::Chain(Arc::clone(&self.policy) as Arc<dyn Authorizer>);
         let guards = Guards {
             tools: guard(),
             reads: guard(),
         };
-        let stateless = case.era == "2026";
-        let revision = setup.protocol_version.as_deref().unwrap_or("2025-11-25");
-        let capabilities = &setup.client_capabilities;
-        let harness = match over {
+        let setup = &self.case.setup;
+        let (settings, capabilities) = (settings(setup), &setup.client_capabilities);
+        match self.over {
             Over::Stdio => {
-                let mut harness = Harness::start(guards, settings(setup), stateless, None);
-                harness.open(&case.era, revision, capabilities).await;
+                let mut harness = Harness::start(guards, settings, self.stateless, None);
+                harness.open(&self.case.era, &self.revision, capabilities).await;
                 harness
             }
             Over::Http => {
-                let era = if stateless { "2026" } else { "2025" };
-                Harness::start_over_http(guards, settings(setup), era, revision, capabilities).await
+                let era = if self.stateless { "2026" } else { "2025" };
+                Harness::start_over_http(guards, settings, era, &self.revision, capabilities).await
             }
-        };
-        let looked_at = harness.upstream.tape().len();
-        Self {
-            harness: Some(harness),
-            captured,
-            questions: Vec::new(),
-            sent: HashMap::new(),
-            looked_at,
-            ran: None,
-            stateless,
-            gone: false,
-            stream_closed: false,
-            revision: revision.to_owned(),
-            at: String::new(),
-            policy,
         }
     }
 
+    /// A session beside the first, at the same gate.
+    async fn another_session(&mut self, name: &str) {
+        let (revision, capabilities) = (self.revision.clone(), &self.case.setup.client_capabilities);
+        let first = self.harness.as_mut().expect("the first session is there");
+        let session = first.another_session(&revision, capabilities).await;
+        self.others.insert(name.to_owned(), session);
+    }
+
+    /// The session whose turn it is.
     pub(super) fn harness(&mut self) -> &mut Harness {
-        self.harness.as_mut().expect("the session is there")
+        let harness = match &self.other {
+            None => self.harness.as_mut(),
+            Some(name) => self.others.get_mut(name),
+        };
+        harness.expect("the session is there")
     }
 
     pub(super) fn upstream(&self) -> &FakeUpstream {
         &self.harness.as_ref().expect("the session is there").upstream
     }
 
+    /// What reached the upstreams of all other sessions, but for their opening.
+    pub(super) fn elsewhere(&self) -> Vec<Received> {
+        let tapes = self.others.values().map(|other| other.upstream.tape());
+        tapes
+            .flatten()
+            .filter(|received| {
+                !["initialize", "server/discover", "notifications/initialized"].contains(&received.method())
+            })
+            .collect()
+    }
+
     /// What the client got and no step has taken.
     pub(super) fn untaken(&self) -> Vec<Value> {
-        let harness = self.harness.as_ref().expect("the session is there");
-        harness.untaken().to_vec()
+        let harness = match &self.other {
+            None => self.harness.as_ref(),
+            Some(name) => self.others.get(name),
+        };
+        harness.expect("the session is there").untaken().to_vec()
     }
 
     async fn step(&mut self, step: &Step) {
-        let several = (&step.session, &step.principal, &step.replica);
         assert!(
-            matches!(several, (None, None, None)),
-            "{}: one client and one gate",
+            step.principal.is_none(),
+            "{}: a caller of another name needs a token",
             self.at
         );
+        self.turn(step).await;
         match &step.steps {
             Some(steps) => self.nested(step, steps).await,
             None => self.single(step).await,
         }
+    }
+
+    /// Whose turn it is: that of whoever sends, and then of the same until somebody else sends or is named.
+    async fn turn(&mut self, step: &Step) {
+        let expected = step.expect_client.as_ref();
+        let session = step
+            .session
+            .as_deref()
+            .or_else(|| expected.and_then(|expected| expected["session"].as_str()));
+        let name = match (&step.replica, session) {
+            (Some(replica), None) => {
+                if !self.others.contains_key(replica) {
+                    let gate = self.gate().await;
+                    self.others.insert(replica.clone(), gate);
+                }
+                replica
+            }
+            (None, Some(session)) => session,
+            (None, None) if step.client.is_some() => FIRST,
+            (None, None) => return,
+            (Some(_), Some(_)) => panic!("{}: a session of which gate", self.at),
+        };
+        self.other = (name != FIRST).then(|| name.to_owned());
+        self.harness().settle().await;
     }
 
     /// A loop, or things that happen at the same moment.
@@ -289,9 +330,10 @@ impl Run {
                     "trap" => Does::Trap,
                     unknown => panic!("{}: no known policy `{unknown}`", self.at),
                 };
-                *self.policy.0.lock().unwrap() = Arc::new(chains::one(does));
+                self.policy.swap(chains::one(does));
             }
             Some(("upstream", what)) => self.upstream_does(what).await,
+            Some(("initialize-new-session", name)) => self.another_session(name).await,
             Some(("accept", accept)) => self.harness().over_http().accept = Some(accept.to_owned()),
             None if event == "no-get-stream" => {
                 self.harness().over_http().close_stream();
@@ -358,6 +400,7 @@ impl Run {
     async fn expect_process(&mut self, expected: &str) {
         assert_eq!("exit 0 within 5 s", expected, "{}", self.at);
         self.nothing_left();
+        assert!(self.others.is_empty(), "{}: one session", self.at);
         let harness = self.harness.take().expect("it ends once");
         let ended = tokio::time::timeout(Duration::from_secs(5), harness.ended()).await;
         assert_eq!(Ok(Ended::Closed), ended, "{}: within 5 s", self.at);
@@ -368,9 +411,15 @@ impl Run {
         if self.harness.is_none() {
             return;
         }
-        self.nothing_left();
-        let harness = self.harness.take().expect("the session is there");
-        assert_eq!(Ended::Closed, harness.finish().await, "{}", self.at);
+        let names: Vec<String> = self.others.keys().cloned().collect();
+        for name in std::iter::once(None).chain(names.into_iter().map(Some)) {
+            self.other = name;
+            self.harness().settle().await;
+            self.nothing_left();
+        }
+        for harness in self.others.into_values().chain(self.harness) {
+            assert_eq!(Ended::Closed, harness.finish().await, "{}", self.at);
+        }
     }
 
     fn nothing_left(&self) {
@@ -396,67 +445,4 @@ impl Run {
             );
         }
     }
-}
-
-fn settings(setup: &Setup) -> Settings {
-    let defaults = Settings::default();
-    let asks = AskSettings {
-        deadline: Duration::from_millis(setup.deadline_ms),
-        state_ttl: Duration::from_millis(setup.state_ttl_ms),
-        open_questions_per_session: setup
-            .open_questions_per_session
-            .unwrap_or(defaults.asks.open_questions_per_session),
-        parked_per_session: setup
-            .parked_per_session
-            .unwrap_or(defaults.asks.parked_per_session),
-        ..defaults.asks
-    };
-    Settings {
-        asks,
-        upstream_timeout: setup
-            .upstream_timeout_ms
-            .map_or(defaults.upstream_timeout, Duration::from_millis),
-        ..defaults
-    }
-}
-
-fn chain(setup: &Setup, captured: &Captured) -> Chain {
-    if let Some(members) = &setup.chain {
-        return Chain::of(members.iter().map(|member| named(member)).collect());
-    }
-    let prompt = captured.fill(&setup.prompt);
-    match &setup.policy {
-        Policy::Named(NamedPolicy::AllowAll) => chains::one(Does::Allow),
-        Policy::Named(NamedPolicy::AskAll) if SMALL_PROMPT_BYTES < prompt.len() => {
-            Chain::of(vec![chains::asks_at_length(&prompt)])
-        }
-        Policy::Named(NamedPolicy::AskAll) => chains::one(Does::Ask(&prompt)),
-        Policy::Listed(listed) => {
-            let allowed: Vec<&str> = listed.allow.iter().map(String::as_str).collect();
-            let all: Vec<&str> = listed
-                .ask
-                .iter()
-                .map(String::as_str)
-                .chain(allowed.clone())
-                .collect();
-            Chain::of(vec![
-                chains::policy(Mode::Enforce, Does::AllowOnly(&all)),
-                chains::policy(Mode::Enforce, Does::AskUnless(&allowed, &prompt)),
-            ])
-        }
-    }
-}
-
-fn named(member: &str) -> Arc<dyn Member> {
-    let (mode, does) = match member.strip_prefix("observe:") {
-        Some(does) => (Mode::Observe, does),
-        None => (Mode::Enforce, member),
-    };
-    let does = match does.split_once(':') {
-        Some(("ask", prompt)) => Does::Ask(prompt),
-        None if does == "allow" => Does::Allow,
-        None if does == "trap" => Does::Trap,
-        Some(_) | None => panic!("no known policy `{member}`"),
-    };
-    chains::policy(mode, does)
 }

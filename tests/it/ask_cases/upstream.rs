@@ -10,6 +10,8 @@ use crate::support::upstream::{Received, raw_member};
 impl Run {
     /// What reached the upstream since the last look. Looking does not move on.
     pub(super) fn fresh(&self) -> Vec<Received> {
+        let elsewhere = self.elsewhere();
+        assert!(elsewhere.is_empty(), "{}: elsewhere {elsewhere:?}", self.at);
         self.upstream().tape().split_off(self.looked_at)
     }
 
@@ -44,7 +46,7 @@ impl Run {
                 assert_eq!((usize::from(ran), calls), (calls, fresh.len()), "{at}: {fresh:?}");
             }
             Some("no tools/call deploy") => {
-                let tape = self.harness().upstream.tape();
+                let tape = self.upstream().tape();
                 let deployed = tape.iter().find(|received| {
                     received.method() == "tools/call" && received.message["params"]["name"] == "deploy"
                 });
@@ -63,7 +65,7 @@ impl Run {
 
     /// An event that begins with `upstream:`.
     pub(super) async fn upstream_does(&mut self, what: &str) {
-        let upstream = self.harness().upstream.clone();
+        let upstream = self.upstream().clone();
         match what.split_once(' ') {
             None if what == "answer" => upstream.release().await,
             Some(("progress", "0 of 10")) => {

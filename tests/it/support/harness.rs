@@ -194,6 +194,16 @@ impl Harness {
         let mut setup = Setup::new(guards);
         setup.settings = settings;
         let over_http = OverHttp::open(HttpHarness::start(setup), era, revision, capabilities).await;
+        Self::over(over_http)
+    }
+
+    /// A session of another client at the same door.
+    pub(crate) async fn another_session(&mut self, revision: &str, capabilities: &Value) -> Self {
+        let door = self.over_http().door.another_client();
+        Self::over(OverHttp::open(door, "2025", revision, capabilities).await)
+    }
+
+    fn over(over_http: OverHttp) -> Self {
         Self {
             upstream: over_http.door.upstream(),
             audit: Arc::clone(&over_http.door.audit),
@@ -213,11 +223,11 @@ impl Harness {
         }
     }
 
-    /// Whether what the client got came on the stream of GET.
-    pub(crate) fn came_unasked(&self, raw: &str) -> bool {
+    /// Whether what the client got came on the stream of a call; on stdio there is only one.
+    pub(crate) fn came_on_a_call(&self, raw: &str) -> bool {
         match &self.way {
-            Way::Http(over_http) => over_http.unasked.iter().any(|line| line == raw),
-            Way::Lines(_) => false,
+            Way::Http(over_http) => over_http.on_calls.iter().any(|line| line == raw),
+            Way::Lines(_) => true,
         }
     }
 

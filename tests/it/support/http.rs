@@ -161,6 +161,18 @@ impl HttpHarness {
         }
     }
 
+    /// The same door to another client, who has no session yet.
+    pub(crate) fn another_client(&self) -> Self {
+        Self {
+            door: Arc::clone(&self.door),
+            audit: Arc::clone(&self.audit),
+            stop: self.stop.clone(),
+            fakes: Arc::clone(&self.fakes),
+            real_time: self.real_time,
+            session: None,
+        }
+    }
+
     /// Opens a session of the 2025 revisions as a well-behaved client does.
     pub(crate) async fn initialize(&mut self, revision: &str, capabilities: &Value) {
         let body = json!({"jsonrpc": "2.0", "id": "open", "method": "initialize", "params": {

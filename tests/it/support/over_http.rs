@@ -8,14 +8,21 @@ use super::http::{Exchange, HttpHarness};
 pub(crate) struct OverHttp {
     pub(crate) door: HttpHarness,
     era: &'static str,
-    /// Each with how many of its messages were seen.
-    posts: Vec<(Exchange, usize)>,
+    posts: Vec<Posted>,
+    /// With how many of its messages were seen.
     stream: Option<(Exchange, usize)>,
     status: Option<u16>,
-    /// What came on the stream of GET.
-    pub(crate) unasked: Vec<String>,
+    /// What came on the stream of a `tools/call`.
+    pub(crate) on_calls: Vec<String>,
     /// What the client says that it takes, when it is not everything.
     pub(crate) accept: Option<String>,
+}
+
+/// A request, with how many of its messages were seen.
+struct Posted {
+    exchange: Exchange,
+    seen: usize,
+    is_call: bool,
 }
 
 impl OverHttp {
@@ -48,7 +55,7 @@ impl OverHttp {
             posts: Vec::new(),
             stream: None,
             status: None,
-            unasked: Vec::new(),
+            on_calls: Vec::new(),
             accept: None,
         };
         if era == "2025" {
@@ -71,7 +78,12 @@ impl OverHttp {
                 headers.retain(|(name, _)| name != "Accept");
                 headers.push(("Accept".to_owned(), accept.clone().into_bytes()));
             }
-            self.posts.push((self.door.send("POST", &headers, frame), 0));
+            let sent: Value = serde_json::from_slice(frame).unwrap_or_default();
+            self.posts.push(Posted {
+                exchange: self.door.send("POST", &headers, frame),
+                seen: 0,
+                is_call: sent["method"] == "tools/call",
+            });
         }
     }
 
@@ -101,15 +113,18 @@ impl OverHttp {
         let mut arrived = Vec::new();
         if let Some((stream, seen)) = &mut self.stream {
             arrived = unseen(stream, seen);
-            self.unasked.extend(arrived.iter().cloned());
         }
-        for (exchange, seen) in &mut self.posts {
-            arrived.extend(unseen(exchange, seen));
-            if let Some(response) = exchange.response() {
+        for posted in &mut self.posts {
+            let fresh = unseen(&posted.exchange, &mut posted.seen);
+            if posted.is_call {
+                self.on_calls.extend(fresh.iter().cloned());
+            }
+            arrived.extend(fresh);
+            if let Some(response) = posted.exchange.response() {
                 self.status = Some(response.status);
             }
         }
-        self.posts.retain(|(exchange, _)| !exchange.closed());
+        self.posts.retain(|posted| !posted.exchange.closed());
         arrived
     }
 }

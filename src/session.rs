@@ -78,6 +78,8 @@ pub enum To {
     Answer(Exchange, Source),
     /// It belongs to this exchange, whose answer is still to come.
     Call(Exchange),
+    /// It belongs to this exchange and must not be seen anywhere else: a question of this host.
+    Question(Exchange),
     /// It belongs to the session, or nobody said to what it belongs.
     Session,
 }
@@ -329,7 +331,7 @@ impl Desk for CallDesk<'_> {
     fn send(&self, line: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             let _unreachable_is_told_elsewhere =
-                self.session.send(To::Call(self.exchange.clone()), line).await;
+                self.session.send(To::Question(self.exchange.clone()), line).await;
         })
     }
 

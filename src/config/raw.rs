@@ -88,6 +88,7 @@ pub(super) struct RawEndpoint {
     pub(super) timeout_ms: Option<Spanned<i64>>,
     pub(super) line_bytes_max: Option<Spanned<i64>>,
     pub(super) sessions_max: Option<Spanned<i64>>,
+    pub(super) streams_max: Option<Spanned<i64>>,
     pub(super) idle_ms: Option<Spanned<i64>>,
     pub(super) children_max: Option<Spanned<i64>>,
     pub(super) elicitation: Option<RawElicitation>,

@@ -288,15 +288,7 @@ fn endpoint(
         roots: entry.roots,
     };
     let host = host(file, name, common.ask.as_ref(), common.wire.as_ref(), &upstream)?;
-    let limits = EndpointLimits::default();
-    let limits = EndpointLimits {
-        sessions_max: file.size(
-            "endpoint.sessions-max",
-            entry.sessions_max.as_ref(),
-            (1, limits.sessions_max, 1024 * 1024),
-        )?,
-        idle: file.time("endpoint.idle-ms", entry.idle_ms.as_ref(), limits.idle)?,
-    };
+    let limits = limits(file, &entry)?;
     let upstream = match (&entry.command, &entry.url) {
         (Some(command), None) => {
             let (program, arguments) = command.get_ref().split_first().ok_or_else(|| {
@@ -333,6 +325,24 @@ fn endpoint(
             (1, 64, 65536),
         )?,
         limits,
+    })
+}
+
+/// The limits of the door at this endpoint.
+fn limits(file: &ConfigFile, entry: &RawEndpoint) -> Result<EndpointLimits, ConfigError> {
+    let limits = EndpointLimits::default();
+    Ok(EndpointLimits {
+        sessions_max: file.size(
+            "endpoint.sessions-max",
+            entry.sessions_max.as_ref(),
+            (1, limits.sessions_max, 1024 * 1024),
+        )?,
+        streams_max: file.size(
+            "endpoint.streams-max",
+            entry.streams_max.as_ref(),
+            (2, limits.streams_max, 65536),
+        )?,
+        idle: file.time("endpoint.idle-ms", entry.idle_ms.as_ref(), limits.idle)?,
     })
 }
 

@@ -19,6 +19,7 @@ use axum::extract::{Request, State};
 use axum::http::header::HeaderName;
 use axum::http::{HeaderMap, Method, Response, StatusCode};
 use axum::{Router, routing::any};
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -52,6 +53,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// How long a connection that is closed for its faults may take to close.
 const TLS_WITHIN: Duration = Duration::from_secs(10);
+
+/// A client for whom there is no room now may try again after this long.
+const BUSY: Duration = Duration::from_secs(1);
 
 /// The limits and rules of a listener.
 #[derive(Clone, Debug)]
@@ -349,12 +353,17 @@ async fn read(
         return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     let max = settings.scan.frame_bytes_max;
+    let too_long = || {
+        let message = format!("the frame is longer than {max} bytes");
+        refused(StatusCode::PAYLOAD_TOO_LARGE, &message)
+    };
+    // One that says so is not read at all.
+    if u64::try_from(max).unwrap_or(u64::MAX) < body.size_hint().lower() {
+        return Err(too_long());
+    }
     match timeout(settings.read_within, Limited::new(body, max).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let message = format!("the frame is longer than {max} bytes");
-            Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &message))
-        }
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
         Ok(Err(_broken)) => Err(refused(StatusCode::BAD_REQUEST, "the body broke off")),
         Err(_elapsed) => Err(refused(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
     }
@@ -378,13 +387,13 @@ fn unasked(endpoint: &Endpoint, headers: &HeaderMap, accepts: Accepts) -> Respon
     match header::text(headers, &SESSION_ID) {
         None => reply::not_allowed("POST"),
         Some(id) => match endpoint.session(id, None) {
-            Some(conversation) => reply::events(
-                None,
-                Watched {
-                    stream: conversation.streams.unasked(),
-                    gone: None,
-                },
-            ),
+            Some(conversation) => match conversation.streams.unasked() {
+                Ok(stream) => reply::events(None, Watched { stream, gone: None }),
+                Err(_too_many) => {
+                    let message = "all streams of this session are open; wait for answers";
+                    reply::unavailable(None, header::revision(headers), message, BUSY)
+                }
+            },
             None => no_such_session(headers),
         },
     }

@@ -78,7 +78,10 @@ impl Session {
         let relayed = {
             let mut state = self.state();
             let rules = self.gate.server_requests();
-            let about = about.or_else(|| state.newest_call());
+            let about = match about {
+                None if !self.upstream.labelled() => state.newest_call(),
+                about => about,
+            };
             state
                 .to(about)
                 .and_then(|to| Ok((to, state.relay(request, rules)?)))
@@ -188,7 +191,7 @@ impl Conversation {
         Ok(id)
     }
 
-    /// The call that runs and was forwarded last. An upstream that does not say to which request its own request
+    /// The call that runs and was forwarded last. An upstream that cannot say to which request its own request
     /// belongs has made it in the course of one (the revisions say so), and a client looks for it there.
     fn newest_call(&self) -> Option<u64> {
         let calls = self

@@ -62,7 +62,11 @@ pub trait Upstreams: Send + Sync + fmt::Debug {
 pub struct EndpointLimits {
     /// Sessions of the 2025 revisions that may be open at the same time.
     pub sessions_max: usize,
-    /// A session ends when nothing came from its client for this long and none of its streams is open.
+    /// Streams of one session that may be open at the same time: one for each request that runs, and that of GET.
+    /// Requests of 2026-07-28 have no session; [`ListenSettings::connections_max`](super::ListenSettings) bounds
+    /// them.
+    pub streams_max: usize,
+    /// A session ends when nothing came from its client for this long and none of its streams was open meanwhile.
     pub idle: Duration,
 }
 
@@ -70,6 +74,7 @@ impl Default for EndpointLimits {
     fn default() -> Self {
         Self {
             sessions_max: 1024,
+            streams_max: 256,
             idle: Duration::from_secs(30 * 60),
         }
     }
@@ -129,9 +134,13 @@ impl Conversation {
         self.principal.as_ref().map(|own| &own.subject) == principal.map(|other| &other.subject)
     }
 
+    /// Looked at again and again. A client that holds a stream open is there, and may come back when it breaks.
     fn is_idle(&self, since: Duration) -> bool {
-        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        since < heard.elapsed() && self.streams.count() == 0
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        if 0 < self.streams.count() {
+            *heard = Instant::now();
+        }
+        since < heard.elapsed()
     }
 }
 
@@ -189,7 +198,7 @@ impl Endpoint {
             .upstreams
             .random_id()
             .map_err(|error| busy(error.to_string()))?;
-        let streams = Arc::<Streams>::default();
+        let streams = Streams::new(self.limits.streams_max);
         let outlet: Arc<dyn Outlet> = Arc::clone(&streams) as Arc<dyn Outlet>;
         let running = self.upstreams.begin(outlet).await?;
         let conversation = Conversation::new(running, streams, principal, Some(place));
@@ -205,7 +214,7 @@ impl Endpoint {
         {
             return Ok(Arc::clone(conversation));
         }
-        let streams = Arc::<Streams>::default();
+        let streams = Streams::new(usize::MAX);
         let outlet: Arc<dyn Outlet> = Arc::clone(&streams) as Arc<dyn Outlet>;
         let running = self.upstreams.begin_shared(outlet).await?;
         let conversation = Conversation::new(running, streams, None, None);

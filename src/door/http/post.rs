@@ -10,8 +10,8 @@ use tokio::time::timeout;
 use super::admit::Accepts;
 use super::endpoint::{Conversation, Endpoint, Unavailable};
 use super::reply::{self, KEEP_ALIVE_AFTER, Watched};
-use super::streams::{Event, Stream};
-use super::{PROTOCOL_VERSION, SESSION_ID, header};
+use super::streams::{Event, NoStream, Stream};
+use super::{BUSY, PROTOCOL_VERSION, SESSION_ID, header};
 use crate::session::{Envelope, Exchange, Source};
 use crate::vocabulary::{Principal, RandomId};
 use crate::wire::era::{Era, HANDSHAKE_REVISIONS, STATELESS_REVISIONS};
@@ -218,8 +218,14 @@ impl Post<'_> {
         let stream = conversation
             .streams
             .exchange(&exchange, !self.accepts.events)
-            .ok_or_else(|| {
-                self.bad_request(Some(&id), -32600, "a request with this id is still in flight")
+            .map_err(|no_stream| match no_stream {
+                NoStream::SameId => {
+                    self.bad_request(Some(&id), -32600, "a request with this id is still in flight")
+                }
+                NoStream::TooMany(max) => {
+                    let message = format!("{max} streams of this session are open; wait for answers");
+                    Box::new(reply::unavailable(Some(&id), self.revision, &message, BUSY))
+                }
             })?;
         let mut watched = watched(era, conversation, stream);
         let envelope = Envelope {
@@ -361,5 +367,5 @@ fn request_id(frame: &ClientFrame) -> Option<&RequestId> {
 }
 
 fn unavailable_for(request: &Request, unavailable: &Unavailable) -> Response<Body> {
-    reply::unavailable(request.id(), &unavailable.why, unavailable.after)
+    reply::unavailable(Some(request.id()), "", &unavailable.why, unavailable.after)
 }

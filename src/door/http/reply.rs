@@ -67,10 +67,15 @@ pub(super) fn not_allowed(allowed: &'static str) -> Response<Body> {
     response
 }
 
-/// There is no upstream now; try again after this long.
-pub(super) fn unavailable(id: &RequestId, message: &str, after: Duration) -> Response<Body> {
+/// There is no room or no upstream now; try again after this long.
+pub(super) fn unavailable(
+    id: Option<&RequestId>,
+    revision: &str,
+    message: &str,
+    after: Duration,
+) -> Response<Body> {
     let data = Some(r#"{"code":"upstream_unavailable"}"#);
-    let line = refusal::error(Some(id), "", -32603, message, data);
+    let line = refusal::error(id, revision, -32603, message, data);
     let mut response = json(StatusCode::SERVICE_UNAVAILABLE, line);
     let seconds = after.as_secs().saturating_add(1);
     response.headers_mut().insert(RETRY_AFTER, seconds.into());

@@ -1,6 +1,6 @@
 //! The streams of one conversation: one for each exchange, and one that the client opened with GET.
 //!
-//! INVARIANT: each message goes out on exactly one stream.
+//! INVARIANT: each message goes out on exactly one stream, and a question of this host on that of its call only.
 //! INVARIANT: what waits for a slow client is bounded by [`WAITING_BYTES_MAX`]; over it the stream ends.
 
 use std::collections::HashMap;
@@ -26,8 +26,20 @@ pub(super) enum Event {
 }
 
 /// The streams of one conversation.
-#[derive(Debug, Default)]
-pub(super) struct Streams(Mutex<Open>);
+#[derive(Debug)]
+pub(super) struct Streams {
+    open: Mutex<Open>,
+    max: usize,
+}
+
+/// Why a stream is not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoStream {
+    /// Another request with this id is in flight.
+    SameId,
+    /// This many are open already.
+    TooMany(usize),
+}
 
 #[derive(Debug, Default)]
 struct Open {
@@ -60,27 +72,45 @@ pub(super) struct Stream {
 }
 
 impl Streams {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// At most `max` of them are open at the same time.
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            open: Mutex::default(),
+            max,
+        })
     }
 
-    /// Opens the stream of an exchange; none while another request with this id is in flight.
-    pub(super) fn exchange(self: &Arc<Self>, exchange: &Exchange, answer_only: bool) -> Option<Stream> {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the stream of an exchange.
+    pub(super) fn exchange(
+        self: &Arc<Self>,
+        exchange: &Exchange,
+        answer_only: bool,
+    ) -> Result<Stream, NoStream> {
         let mut open = self.open();
         if open.exchanges.contains_key(exchange) {
-            return None;
+            return Err(NoStream::SameId);
+        }
+        if self.max <= open.count() {
+            return Err(NoStream::TooMany(self.max));
         }
         let (sender, stream) = self.pair(&mut open, Some(exchange.clone()), answer_only);
         open.exchanges.insert(exchange.clone(), sender);
-        Some(stream)
+        Ok(stream)
     }
 
     /// Opens the stream of GET. One that was open ends: its client has come back.
-    pub(super) fn unasked(self: &Arc<Self>) -> Stream {
+    pub(super) fn unasked(self: &Arc<Self>) -> Result<Stream, NoStream> {
         let mut open = self.open();
+        if self.max <= open.exchanges.len() {
+            return Err(NoStream::TooMany(self.max));
+        }
         let (sender, stream) = self.pair(&mut open, None, false);
         open.unasked = Some(sender);
-        stream
+        Ok(stream)
     }
 
     /// Ends every stream.
@@ -92,8 +122,7 @@ impl Streams {
 
     /// How many streams are open.
     pub(super) fn count(&self) -> usize {
-        let open = self.open();
-        open.exchanges.len() + usize::from(open.unasked.is_some())
+        self.open().count()
     }
 
     fn pair(
@@ -125,6 +154,10 @@ impl Streams {
 }
 
 impl Open {
+    fn count(&self) -> usize {
+        self.exchanges.len() + usize::from(self.unasked.is_some())
+    }
+
     /// Sends the answer and closes the stream.
     fn answer(&mut self, exchange: &Exchange, line: Bytes, source: Source) -> bool {
         let sender = self.exchanges.remove(exchange);
@@ -191,6 +224,7 @@ impl Outlet for Streams {
         let sent = match to {
             To::Answer(exchange, source) => open.answer(&exchange, line, source),
             To::Call(exchange) => open.call(&exchange, &line) || open.session(&line),
+            To::Question(exchange) => open.call(&exchange, &line),
             To::Session => open.session(&line),
         };
         drop(open);
@@ -257,5 +291,70 @@ impl Drop for Stream {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::id::RequestId;
+
+    fn exchange(id: u64) -> Exchange {
+        Exchange {
+            post: 0,
+            id: RequestId::from_integer(id),
+        }
+    }
+
+    /// What a stream has got by now.
+    async fn got(stream: &mut Stream) -> Option<String> {
+        let next = std::future::poll_fn(|context| Poll::Ready(stream.poll_next(context))).await;
+        match next {
+            Poll::Ready(Some(Event::Message(line) | Event::Answer(line, _))) => {
+                Some(String::from_utf8_lossy(&line).into_owned())
+            }
+            Poll::Ready(None) | Poll::Pending => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_question_is_never_seen_on_another_stream() {
+        let streams = Streams::new(3);
+        let send = async |to| streams.send(to, Bytes::from_static(b"x")).await;
+        let mut unasked = streams.unasked().unwrap();
+        let mut other = streams.exchange(&exchange(1), false).unwrap();
+        let mut call = streams.exchange(&exchange(2), false).unwrap();
+        assert!(send(To::Question(exchange(2))).await);
+        assert_eq!(Some("x".to_owned()), got(&mut call).await);
+        drop(call);
+        assert!(!send(To::Question(exchange(2))).await, "its stream is gone");
+        assert_eq!((None, None), (got(&mut unasked).await, got(&mut other).await));
+        assert!(
+            send(To::Call(exchange(2))).await,
+            "anything else may go on the stream of GET"
+        );
+        assert_eq!(Some("x".to_owned()), got(&mut unasked).await);
+    }
+
+    #[test]
+    fn only_so_many_are_open() {
+        let streams = Streams::new(2);
+        let refused = |opened: Result<Stream, NoStream>| opened.err();
+        let first = streams.exchange(&exchange(1), false).unwrap();
+        assert_eq!(
+            Some(NoStream::SameId),
+            refused(streams.exchange(&exchange(1), false))
+        );
+        let old = streams.unasked().unwrap();
+        let too_many = Some(NoStream::TooMany(2));
+        assert_eq!(too_many, refused(streams.exchange(&exchange(2), false)));
+        let unasked = streams.unasked().expect("it takes the place of the old one");
+        drop(old);
+        assert_eq!(2, streams.count());
+        drop(first);
+        let _second = streams.exchange(&exchange(2), false).unwrap();
+        drop(unasked);
+        let _third = streams.exchange(&exchange(3), false).unwrap();
+        assert_eq!(too_many, refused(streams.unasked()));
     }
 }

@@ -249,23 +249,23 @@ impl HttpHarness {
 
     /// Sends a request, and lets nothing run.
     pub(crate) fn send(&self, method: &str, headers: &[(String, Vec<u8>)], body: &[u8]) -> Exchange {
-        let mut bytes = format!("{method} {PATH} HTTP/1.1\r\nConnection: close\r\n").into_bytes();
-        for (name, value) in headers {
-            bytes.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
-        }
-        if method == "POST" {
-            bytes.extend(format!("Content-Length: {}\r\n", body.len()).into_bytes());
-        }
-        bytes.extend_from_slice(b"\r\n");
-        bytes.extend_from_slice(body);
         let exchange = self.connect();
-        exchange.write(bytes);
+        exchange.write(request(method, headers, body));
         exchange
     }
 
     /// A connection on which nothing was sent yet.
     pub(crate) fn connect(&self) -> Exchange {
-        let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+        self.connection(PIPE_BYTES, usize::MAX)
+    }
+
+    /// A connection whose client stops reading after so many bytes.
+    pub(crate) fn connect_deaf(&self, after: usize) -> Exchange {
+        self.connection(64 * 1024, after)
+    }
+
+    fn connection(&self, pipe_bytes: usize, reads: usize) -> Exchange {
+        let (ours, theirs) = tokio::io::duplex(pipe_bytes);
         tokio::spawn(self.door.connection(theirs));
         let (mut reading, mut writing) = tokio::io::split(ours);
         let (to_write, mut writes) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
@@ -274,8 +274,13 @@ impl HttpHarness {
         let (taking, over, ended) = (Arc::clone(&received), gone.clone(), closed.clone());
         let read = async move {
             let mut piece = vec![0; 64 * 1024];
+            let mut read = 0;
             while let Ok(count @ 1..) = reading.read(&mut piece).await {
                 taking.lock().unwrap().bytes.extend_from_slice(&piece[..count]);
+                read += count;
+                if reads <= read {
+                    std::future::pending::<()>().await;
+                }
             }
             taking.lock().unwrap().closed = true;
             ended.cancel();
@@ -345,6 +350,20 @@ impl HttpHarness {
         }
         self.settle().await;
     }
+}
+
+/// A request as it is sent, on a connection of its own.
+pub(crate) fn request(method: &str, headers: &[(String, Vec<u8>)], body: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("{method} {PATH} HTTP/1.1\r\nConnection: close\r\n").into_bytes();
+    for (name, value) in headers {
+        bytes.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
+    }
+    if method == "POST" {
+        bytes.extend(format!("Content-Length: {}\r\n", body.len()).into_bytes());
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(body);
+    bytes
 }
 
 /// A header's value as revision 2026-07-28 writes it: plain where that is safe, base64 otherwise.

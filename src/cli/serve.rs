@@ -110,6 +110,7 @@ impl Serve {
         };
         let server = reloads.server.clone();
         let board = reloads.start(&tasks, &stop)?;
+        let drained = CancellationToken::new();
         if let Some((address, allow)) = config.admin {
             let listener = bind(address, "the admin address").await?;
             let address = listener.local_addr().context("cannot tell where it listens")?;
@@ -122,7 +123,7 @@ impl Serve {
                 allow,
                 stop: stop.clone(),
             };
-            tasks.spawn(admin.serve(listener));
+            tasks.spawn(admin.serve(listener, drained.clone()));
         }
         tracing::info!(
             tools = guarded_by(&guards.tools),
@@ -136,6 +137,7 @@ impl Serve {
         }
         door.serve(listener).await;
         stop.cancel();
+        drained.cancel();
         wait_for([tasks, conversations], drain_within + ENDED_WITHIN).await;
         Ok(())
     }

@@ -105,7 +105,7 @@ fn ask(pid: Option<u32>, word: &str) -> Result<(Vec<(u32, Value)>, bool)> {
     }
     if answers.is_empty() && silent == 0 {
         eprintln!(
-            "gatewright: no gate runs; those started by `gatewright wrap` are seen in {}",
+            "gatewright: no gate runs; those started by `gatewright wrap` and `gatewright serve` are seen in {}",
             directory.display()
         );
     }

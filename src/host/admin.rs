@@ -38,9 +38,8 @@ pub struct Admin {
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Admin {
-    /// Serves until the gate stops.
-    pub async fn serve(self, listener: TcpListener) {
-        let stop = self.stop.clone();
+    /// Serves until `over`, which comes after the stop: whoever looks after the gate sees that it stops.
+    pub async fn serve(self, listener: TcpListener, over: CancellationToken) {
         let router = Router::new()
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
@@ -48,7 +47,7 @@ impl Admin {
             .route("/status", get(status))
             .layer(axum::middleware::from_fn_with_state(self.clone(), only_named))
             .with_state(self);
-        let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+        let served = axum::serve(listener, router).with_graceful_shutdown(over.cancelled_owned());
         if let Err(error) = served.await {
             tracing::error!(%error, "the admin address is served no more");
         }

@@ -30,6 +30,7 @@ mod policies;
 mod real_clients;
 mod records;
 mod reload;
+mod serve;
 mod server_requests;
 mod snapshots;
 mod tasks;

@@ -51,7 +51,7 @@ const LATEST_OF_2025: &str = "2025-11-25";
 const STATELESS: &str = "2026-07-28";
 
 /// A folder of installed peers.
-fn installed(name: &str) -> PathBuf {
+pub(crate) fn installed(name: &str) -> PathBuf {
     let folder = top().join("target/peers").join(name);
     assert!(
         folder.join("complete").is_file(),
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-fn top() -> &'static Path {
+pub(crate) fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 

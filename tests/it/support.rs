@@ -9,5 +9,6 @@ pub(crate) mod log;
 pub(crate) mod over_http;
 pub(crate) mod policies;
 pub(crate) mod refusals;
+pub(crate) mod serving;
 pub(crate) mod upstream;
 pub(crate) mod wasi;

@@ -409,6 +409,27 @@ pub(crate) struct Response {
 }
 
 impl Response {
+    /// As far as these bytes go; none before all headers are there.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let head = String::from_utf8(bytes[..end].to_vec()).expect("headers are ASCII");
+        let mut lines = head.split("\r\n");
+        let status = lines.next()?.split(' ').nth(1)?.parse().expect("a status");
+        let headers: Vec<(String, String)> = lines
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+            .collect();
+        let rest = &bytes[end + 4..];
+        let chunked = headers
+            .iter()
+            .any(|(name, value)| name == "transfer-encoding" && value == "chunked");
+        Some(Self {
+            status,
+            headers,
+            body: if chunked { unchunked(rest) } else { rest.to_vec() },
+        })
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
@@ -450,24 +471,7 @@ impl Exchange {
 
     /// The response as far as it has come; none before its headers are there.
     pub(crate) fn response(&self) -> Option<Response> {
-        let bytes = self.received.lock().unwrap().bytes.clone();
-        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
-        let head = String::from_utf8(bytes[..end].to_vec()).expect("headers are ASCII");
-        let mut lines = head.split("\r\n");
-        let status = lines.next()?.split(' ').nth(1)?.parse().expect("a status");
-        let headers: Vec<(String, String)> = lines
-            .filter_map(|line| line.split_once(": "))
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
-            .collect();
-        let rest = &bytes[end + 4..];
-        let chunked = headers
-            .iter()
-            .any(|(name, value)| name == "transfer-encoding" && value == "chunked");
-        Some(Response {
-            status,
-            headers,
-            body: if chunked { unchunked(rest) } else { rest.to_vec() },
-        })
+        Response::parse(&self.received.lock().unwrap().bytes)
     }
 
     /// The messages that came so far.

@@ -1,0 +1,125 @@
+//! Children of an endpoint: how many, and what happens when they end or cannot start.
+
+use serde_json::{Value, json};
+
+use super::{OPEN, endpoint, endpoint_with};
+use crate::support::http::Response;
+use crate::support::serving::{Client, Serving, call};
+
+fn error(response: &Response) -> Value {
+    let (message, _) = response.messages().pop().expect("a message");
+    message["error"].clone()
+}
+
+/// The client is told to come back, and why.
+#[track_caller]
+fn assert_later(response: &Response, why: &str) {
+    assert_eq!(503, response.status, "{response:?}");
+    let seconds: u64 = response.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=31).contains(&seconds), "{response:?}");
+    let error = error(response);
+    assert!(error["message"].as_str().unwrap().contains(why), "{error}");
+    assert_eq!(json!("upstream_unavailable"), error["data"]["code"], "{error}");
+}
+
+fn end(client: &Client) {
+    let request = String::from_utf8(client.request(&[], ""))
+        .unwrap()
+        .replacen("POST", "DELETE", 1);
+    let stream = crate::support::serving::connect(&client.authority).unwrap();
+    let response = crate::support::serving::exchange(stream, request.as_bytes()).unwrap();
+    assert_eq!(204, response.status, "{response:?}");
+}
+
+#[test]
+fn only_so_many_run() {
+    let gate = Serving::start(&format!("{OPEN}{}", endpoint_with("a", &[], "children-max = 2")));
+    let one = gate.client(0).open();
+    let _other = gate.client(0).open();
+    assert_later(
+        &gate.client(0).initialize().unwrap(),
+        "2 upstream servers run already",
+    );
+    assert_eq!(
+        "a",
+        one.call("a")["result"]["content"][0]["text"],
+        "the others are served on"
+    );
+    end(&one);
+    // The place is free once the child is gone, which its session does not wait for.
+    while gate.client(0).initialize().unwrap().status == 503 {}
+    gate.end();
+}
+
+#[test]
+fn the_end_of_a_child_is_told_once() {
+    let gate = Serving::start(&format!("{OPEN}{}", endpoint("a")));
+    let bystander = gate.client(0).open();
+    let client = gate.client(0).open();
+    let response = client.post(&call("leave"));
+    assert_eq!(
+        (200, 1),
+        (response.status, response.messages().len()),
+        "{response:?}"
+    );
+    let error = error(&response);
+    assert_eq!(json!(-32603), error["code"], "{error}");
+    assert_eq!(json!("upstream_exited"), error["data"]["code"], "{error}");
+    assert_eq!(
+        "a",
+        bystander.call("a")["result"]["content"][0]["text"],
+        "its child is another one"
+    );
+    // Its session ends with it, and the next one has a new child as soon as nobody fears that it ends at once, too.
+    while client.post(&call("a")).status != 404 {}
+    let again = loop {
+        let response = gate.client(0).initialize().unwrap();
+        if response.status == 200 {
+            break response;
+        }
+        assert_later(&response, "ends right after its start");
+    };
+    let mut next = gate.client(0);
+    next.session = Some(again.header("mcp-session-id").unwrap().to_owned());
+    assert_eq!("a", next.call("a")["result"]["content"][0]["text"]);
+    gate.end();
+}
+
+#[test]
+fn what_ends_at_once_is_held_off() {
+    let gate = Serving::start(&format!("{OPEN}[[endpoint]]\npath = '/a'\ncommand = ['true']\n"));
+    let first = gate.client(0).initialize().unwrap();
+    assert_eq!(json!(-32603), error(&first)["code"], "{first:?}");
+    assert!(
+        first.header("mcp-session-id").is_none(),
+        "no session begins: {first:?}"
+    );
+    // Each failure makes the next wait longer, so that in the end every attempt falls into one.
+    let mut failures = 0;
+    while failures < 3 {
+        let response = gate.client(0).initialize().unwrap();
+        if response.status == 503 {
+            assert_later(&response, "ends right after its start");
+            failures += 1;
+        }
+    }
+    gate.end();
+}
+
+#[test]
+fn what_cannot_start_is_named_to_the_operator_only() {
+    let gate = Serving::start(&format!(
+        "{OPEN}[[endpoint]]\npath = '/a'\ncommand = ['no-such-server']\n"
+    ));
+    assert_later(
+        &gate.client(0).initialize().unwrap(),
+        "the upstream server cannot be started",
+    );
+    let line = gate.logged("the upstream server cannot be started");
+    assert!(
+        line.contains("`no-such-server`") && line.contains("is it installed"),
+        "{line}"
+    );
+    assert_later(&gate.client(0).initialize().unwrap(), "is started again later");
+    gate.end();
+}

@@ -54,6 +54,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// How long a connection that is closed for its faults may take to close.
 const TLS_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long upstreams may take to end after the time to drain, and clients to be told what was not done.
+const CLOSED_WITHIN: Duration = Duration::from_secs(3);
+
 /// A client for whom there is no room now may try again after this long.
 const BUSY: Duration = Duration::from_secs(1);
 
@@ -178,7 +181,8 @@ impl HttpDoor {
             self.close().await;
             connections.wait().await;
         };
-        if timeout(self.settings.drain_within, over).await.is_err() {
+        let within = self.settings.drain_within + CLOSED_WITHIN;
+        if timeout(within, over).await.is_err() {
             tracing::warn!("connections were still open when the gate ended");
         }
     }

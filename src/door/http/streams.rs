@@ -12,9 +12,15 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::session::{Exchange, Outlet, Sending, Source, To};
+use crate::wire::refusal;
 
 /// Bytes that may wait on one stream for the client to read them. An answer is sent whatever its size.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The answer to what has none when its conversation is over.
+const OVER: &str = "the upstream server has ended; whether it did what was asked is not known";
+
+const OVER_DATA: &str = r#"{"code":"upstream_exited"}"#;
 
 /// What comes on a stream.
 #[derive(Debug)]
@@ -113,10 +119,13 @@ impl Streams {
         Ok(stream)
     }
 
-    /// Ends every stream.
+    /// Ends every stream. A request that has no answer by now gets none from the session any more.
     pub(super) fn close(&self) {
         let mut open = self.open();
-        open.exchanges.clear();
+        for (exchange, sender) in open.exchanges.drain() {
+            let line = refusal::error(Some(&exchange.id), "", -32603, OVER, Some(OVER_DATA));
+            let _client_is_gone = sender.events.send(Event::Answer(line, Source::Host));
+        }
         open.unasked = None;
     }
 
@@ -334,6 +343,27 @@ mod tests {
             "anything else may go on the stream of GET"
         );
         assert_eq!(Some("x".to_owned()), got(&mut unasked).await);
+    }
+
+    #[tokio::test]
+    async fn nothing_ends_without_an_answer() {
+        let streams = Streams::new(3);
+        let mut unasked = streams.unasked().unwrap();
+        let mut call = streams.exchange(&exchange(1), false).unwrap();
+        let mut taken_back = streams.exchange(&exchange(2), false).unwrap();
+        streams.over(&exchange(2));
+        streams.close();
+        assert_eq!(
+            (None, None),
+            (got(&mut unasked).await, got(&mut taken_back).await)
+        );
+        let answer = got(&mut call).await.expect("an answer");
+        assert!(
+            answer.starts_with(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"#)
+                && answer.contains("upstream_exited"),
+            "{answer}"
+        );
+        assert!(call.is_over() && streams.count() == 0);
     }
 
     #[test]

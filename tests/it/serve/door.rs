@@ -22,7 +22,7 @@ fn each_path_has_its_server_and_sessions() {
     for (client, name) in [(&one, "one"), (&two, "two"), (&another, "one")] {
         assert_eq!(name, text(&client.call("a")));
     }
-    let mut stray = two.clone();
+    let mut stray = two;
     stray.session.clone_from(&one.session);
     assert_eq!(
         404,

@@ -238,13 +238,8 @@ impl Client {
 
     /// The same with further headers.
     pub(crate) fn post_with(&self, headers: &[&str], message: &Value) -> Response {
-        self.try_post(headers, message).expect("an answer")
-    }
-
-    /// None when the connection is closed without an answer.
-    pub(crate) fn try_post(&self, headers: &[&str], message: &Value) -> Option<Response> {
         let stream = connect(&self.authority).expect("the gate listens");
-        exchange(stream, &self.request(headers, &message.to_string()))
+        exchange(stream, &self.request(headers, &message.to_string())).expect("an answer")
     }
 
     /// Calls a tool; the answer as JSON.

@@ -1,265 +1,22 @@
-//! The official filesystem server behind `wrap` and `serve`, driven by the official clients; and, because it speaks the
+//! Official servers behind `wrap` and `serve`, driven by the official clients; and, because those servers speak the
 //! 2025 revisions only, a server on the official Python package that speaks 2026-07-28 as well.
 //!
 //! What a call did is read off the disk: a refused one left nothing there.
 
+mod peers;
+mod place;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
-use gatewright::audit::read::verify;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-/// An official client.
-#[derive(Clone, Copy, Debug)]
-enum Client {
-    /// PyPI `mcp` 2.x.
-    Python,
-    /// npm `@modelcontextprotocol/sdk` 1.x.
-    TypeScript,
-    /// npm `@modelcontextprotocol/client` 2.x.
-    TypeScript2,
-}
+use peers::Client::{Python, TypeScript, TypeScript2};
+use peers::Over::{Http, Stdio};
+use peers::Server::{Everything, Files, Filesystem};
+use peers::{LATEST_OF_2025, Peers, STATELESS};
+use place::Place;
 
-/// How the client reaches the gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
-    /// `gatewright wrap`.
-    Stdio,
-    /// `gatewright serve`.
-    Http,
-}
-
-/// A server behind the gate.
-#[derive(Clone, Copy, Debug)]
-enum Server {
-    /// `@modelcontextprotocol/server-filesystem`.
-    Filesystem,
-    /// `@modelcontextprotocol/server-everything`.
-    Everything,
-    /// `tests/peers/server.py`.
-    Files,
-}
-
-/// Who talks to whom, and the revision on which they agree.
-#[derive(Clone, Copy, Debug)]
-struct Peers(Client, Server, &'static str, Over);
-
-const LATEST_OF_2025: &str = "2025-11-25";
-const STATELESS: &str = "2026-07-28";
-
-/// A folder of installed peers.
-pub(crate) fn installed(name: &str) -> PathBuf {
-    let folder = top().join("target/peers").join(name);
-    assert!(
-        folder.join("complete").is_file(),
-        "{} is not installed: run `cargo xtask peers`",
-        folder.display()
-    );
-    folder
-}
-
-impl Client {
-    fn command(self) -> Command {
-        let (folder, program, script) = match self {
-            Self::Python => (installed("python"), "bin/python", "client.py"),
-            Self::TypeScript => (installed("node"), "node", "client.mjs"),
-            Self::TypeScript2 => (installed("node"), "node", "client2.mjs"),
-        };
-        let program = match self {
-            Self::Python => folder.join(program),
-            Self::TypeScript | Self::TypeScript2 => PathBuf::from(program),
-        };
-        let mut command = Command::new(program);
-        command
-            .arg(top().join("tests/peers").join(script))
-            .current_dir(folder);
-        command
-    }
-}
-
-impl Server {
-    fn command(self, place: &Place) -> Vec<PathBuf> {
-        match self {
-            Self::Filesystem => vec![
-                "node".into(),
-                installed("node").join("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"),
-                place.path("share"),
-                place.path("private"),
-            ],
-            Self::Everything => vec![
-                "node".into(),
-                installed("node").join("node_modules/@modelcontextprotocol/server-everything/dist/index.js"),
-            ],
-            Self::Files => vec![
-                installed("python").join("bin/python"),
-                top().join("tests/peers/server.py"),
-            ],
-        }
-    }
-}
-
-pub(crate) fn top() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// A folder that is shared and one that is not, both open to the server; only the gate keeps them apart.
-struct Place {
-    folder: TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let place = Self { folder };
-        fs::create_dir(place.path("share")).unwrap();
-        fs::create_dir(place.path("private")).unwrap();
-        fs::write(place.path("share/a.txt"), "hello").unwrap();
-        fs::write(place.path("gatewright.toml"), place.configuration()).unwrap();
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().canonicalize().unwrap().join(name)
-    }
-
-    fn configuration(&self) -> String {
-        format!(
-            r#"
-[[tools]]
-policy = "builtin:allowlist"
-config = {{ allow = ["list_*", "read_*", "write_file", "echo"], ask = ["create_directory", "edit_file"], prompt = "A new folder?" }}
-deadline-ms = 2000
-
-[[tools]]
-policy = "builtin:paths"
-deadline-ms = 2000
-[tools.config]
-roots = [{share:?}]
-[tools.config.tools]
-read_text_file = {{ arguments = ["path"] }}
-write_file = {{ arguments = ["path"] }}
-create_directory = {{ arguments = ["path"] }}
-edit_file = {{ arguments = ["path"] }}
-echo = {{ arguments = [] }}
-
-[ask]
-deadline-ms = 3000
-
-[audit]
-to = "audit.jsonl"
-"#,
-            share = self.path("share").display().to_string()
-        )
-    }
-
-    /// Runs the steps, and gives the outcome of each and the questions that were put.
-    fn run(&self, peers: Peers, elicitation: Option<&str>, steps: &[Value]) -> (Vec<Value>, Vec<String>) {
-        let Peers(client, server, revision, over) = peers;
-        let mut script = json!({
-            "elicitation": elicitation,
-            "legacy": revision != STATELESS,
-            "steps": steps,
-        });
-        let serving = match over {
-            Over::Stdio => {
-                let gate = PathBuf::from(env!("CARGO_BIN_EXE_gatewright"));
-                let mut command = vec![gate, "wrap".into(), "--config".into()];
-                command.extend([self.path("gatewright.toml"), "--".into()]);
-                command.extend(server.command(self));
-                script["command"] = json!(command);
-                script["env"] = json!({
-                    "PATH": std::env::var("PATH").unwrap(), "XDG_CACHE_HOME": CACHE, "GATEWRIGHT_LOG": "warn"
-                });
-                None
-            }
-            Over::Http => {
-                let serving = self.serve(server);
-                script["url"] = json!(serving.url);
-                Some(serving)
-            }
-        };
-        let output = client.command().arg(script.to_string()).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{peers:?}: {stderr}");
-        let said: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{peers:?}: {error} in {:?}; {stderr}", output.stdout));
-        assert_eq!(json!(revision), said["revision"]);
-        drop(serving);
-        let log = fs::read(self.path("audit.jsonl")).unwrap();
-        assert_eq!(
-            Vec::<(u64, String)>::new(),
-            verify(log.as_slice()).unwrap().faults
-        );
-        let outcomes = said["outcomes"].as_array().unwrap().clone();
-        let questions = said["questions"].as_array().unwrap();
-        (
-            outcomes,
-            questions
-                .iter()
-                .map(|question| question.as_str().unwrap().to_owned())
-                .collect(),
-        )
-    }
-
-    /// `gatewright serve` with the server as a child.
-    fn serve(&self, server: Server) -> Serving {
-        let command = json!(server.command(self));
-        let listener = format!(
-            "[listen]\naddress = '127.0.0.1:0'\n[[reads]]\npolicy = 'builtin:allow-all'\ndeadline-ms = 2000\n\
-             [[endpoint]]\npath = '/mcp'\ncommand = {command}\n"
-        );
-        fs::write(self.path("serve.toml"), self.configuration() + &listener).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
-            .args(["serve", "--config"])
-            .arg(self.path("serve.toml"))
-            .env("XDG_CACHE_HOME", CACHE)
-            .env("GATEWRIGHT_LOG", "info")
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-        let line = log.find_map(|line| {
-            line.unwrap()
-                .split_once("listening on ")
-                .map(|(_, url)| url.to_owned())
-        });
-        let url = line.expect("the gate listens");
-        // Whoever writes a log that nobody reads waits in the end.
-        std::thread::spawn(move || log.for_each(drop));
-        Serving { child, url }
-    }
-
-    fn call(&self, name: &str, path: &str) -> Value {
-        let mut arguments = json!({"path": self.path(path)});
-        if name == "write_file" {
-            arguments["content"] = json!("written");
-        }
-        json!({"do": "call", "name": name, "arguments": arguments})
-    }
-}
-
-/// Compiling the policies anew would take longer than all the rest.
-const CACHE: &str = env!("CARGO_TARGET_TMPDIR");
-
-/// A gate that serves; ended when dropped.
-struct Serving {
-    child: Child,
-    url: String,
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let ended = self.child.wait().unwrap();
-        if !std::thread::panicking() {
-            assert!(ended.success(), "the gate ends as it should: {ended}");
-        }
-    }
-}
+pub(crate) use peers::{installed, top};
 
 #[track_caller]
 fn assert_refused(outcome: &Value, code: &str) {
@@ -359,119 +116,61 @@ fn asks_and_relays(peers: Peers) {
     assert_eq!(1, questions.len(), "the server was not even asked: {questions:?}");
 }
 
-/// A server with a bit of everything: long lists, images, logging of its own accord.
+/// Names of tools, a refused tool, and what a call says while it runs.
 fn sees_everything(peers: Peers) {
     let place = Place::new();
     let steps = [
         json!({"do": "list_tools"}),
-        json!({"do": "call", "name": "echo", "arguments": {"message": "hello"}}),
         json!({"do": "call", "name": "get-env", "arguments": {}}),
+        json!({"do": "call", "name": "trigger-long-running-operation", "arguments": {"duration": 0.04, "steps": 4}, "progress": true}),
+        json!({"do": "read_resource", "uri": "demo://resource/dynamic/text/1"}),
+        json!({"do": "list_prompts"}),
     ];
     let (outcomes, _) = place.run(peers, None, &steps);
+    let tools = outcomes[0]["tools"].as_array().unwrap();
     assert!(
-        outcomes[0]["tools"]
-            .as_array()
-            .unwrap()
-            .contains(&json!("get-env")),
+        tools.contains(&json!("trigger-long-running-operation")),
         "{outcomes:?}"
     );
+    assert_refused(&outcomes[1], "denied");
+    assert_eq!(json!(false), outcomes[2]["is_error"], "{outcomes:?}");
+    let progress = outcomes[2]["progress"].as_array().unwrap();
+    let progress: Vec<f64> = progress.iter().filter_map(Value::as_f64).collect();
+    assert_eq!(vec![1.0, 2.0, 3.0, 4.0], progress, "{outcomes:?}");
+    let text = outcomes[3]["text"].as_str().unwrap_or_default();
+    assert!(text.starts_with("Resource 1:"), "{outcomes:?}");
+    assert_eq!(json!(-31403), outcomes[4]["error"], "{outcomes:?}");
+    let message = outcomes[4]["message"].as_str().unwrap();
     assert!(
-        outcomes[1]["text"].as_str().unwrap().contains("hello"),
-        "{outcomes:?}"
+        message.contains("authorization_required: prompts/list"),
+        "{message}"
     );
-    assert_refused(&outcomes[2], "denied");
 }
 
-macro_rules! with_peers {
-    ($($peers:ident: $($check:ident)*;)*) => {
-        $(mod $peers {
-            $(#[test] fn $check() { super::$check(super::$peers()); })*
-        })*
+/// The server has questions to the client itself.
+fn answers_the_server(peers: Peers) {
+    let place = Place::new();
+    let call = |name: &str, arguments: Value| json!({"do": "call", "name": name, "arguments": arguments});
+    let steps = [
+        call("echo", json!({"message": "hello"})),
+        call("trigger-sampling-request", json!({"prompt": "what is it?"})),
+        call("trigger-elicitation-request", json!({})),
+    ];
+    let (outcomes, questions) = place.run(peers, Some("approve"), &steps);
+    for (outcome, expected) in outcomes.iter().zip(["hello", "as sampled", "- Name: as asked"]) {
+        let text = outcome["text"].as_str().unwrap();
+        assert!(
+            outcome["is_error"] == false && text.contains(expected),
+            "{outcomes:?}"
+        );
+    }
+    let [question] = questions.as_slice() else {
+        panic!("one question: {questions:?}")
     };
-}
-
-fn python() -> Peers {
-    Peers(Client::Python, Server::Filesystem, LATEST_OF_2025, Over::Stdio)
-}
-
-fn typescript() -> Peers {
-    Peers(
-        Client::TypeScript,
-        Server::Filesystem,
-        LATEST_OF_2025,
-        Over::Stdio,
-    )
-}
-
-fn python_stateless() -> Peers {
-    Peers(Client::Python, Server::Files, STATELESS, Over::Stdio)
-}
-
-fn python_and_a_server_that_asks() -> Peers {
-    Peers(Client::Python, Server::Files, LATEST_OF_2025, Over::Stdio)
-}
-
-fn typescript_and_a_server_that_asks() -> Peers {
-    Peers(Client::TypeScript, Server::Files, LATEST_OF_2025, Over::Stdio)
-}
-
-fn python_over_http() -> Peers {
-    Peers(Client::Python, Server::Filesystem, LATEST_OF_2025, Over::Http)
-}
-
-fn python_stateless_over_http() -> Peers {
-    Peers(Client::Python, Server::Files, STATELESS, Over::Http)
-}
-
-fn python_over_http_and_a_server_that_asks() -> Peers {
-    Peers(Client::Python, Server::Files, LATEST_OF_2025, Over::Http)
-}
-
-fn typescript_over_http() -> Peers {
-    Peers(Client::TypeScript, Server::Filesystem, LATEST_OF_2025, Over::Http)
-}
-
-fn typescript_over_http_and_a_server_that_asks() -> Peers {
-    Peers(Client::TypeScript, Server::Files, LATEST_OF_2025, Over::Http)
-}
-
-fn typescript2_over_http() -> Peers {
-    Peers(
-        Client::TypeScript2,
-        Server::Filesystem,
-        LATEST_OF_2025,
-        Over::Http,
-    )
-}
-
-fn typescript2_stateless_over_http() -> Peers {
-    Peers(Client::TypeScript2, Server::Files, STATELESS, Over::Http)
-}
-
-fn python_over_http_and_everything() -> Peers {
-    Peers(Client::Python, Server::Everything, LATEST_OF_2025, Over::Http)
-}
-
-fn typescript_over_http_and_everything() -> Peers {
-    Peers(Client::TypeScript, Server::Everything, LATEST_OF_2025, Over::Http)
-}
-
-fn typescript2_over_http_and_everything() -> Peers {
-    Peers(
-        Client::TypeScript2,
-        Server::Everything,
-        LATEST_OF_2025,
-        Over::Http,
-    )
-}
-
-fn typescript2() -> Peers {
-    Peers(
-        Client::TypeScript2,
-        Server::Filesystem,
-        LATEST_OF_2025,
-        Over::Stdio,
-    )
+    assert!(
+        question.starts_with("The server Everything asks:\n\n"),
+        "{question}"
+    );
 }
 
 fn an_approved_call_runs(peers: Peers) {
@@ -498,8 +197,16 @@ fn a_client_that_cannot_be_asked_is_told_so(peers: Peers) {
     asks(peers, None, Some("cannot_ask"));
 }
 
+macro_rules! with_peers {
+    ($($name:ident = ($client:ident, $server:ident, $revision:ident, $over:ident): $($check:ident)*;)*) => {
+        $(mod $name {
+            $(#[test] fn $check() { super::$check(super::Peers(super::$client, super::$server, super::$revision, super::$over)); })*
+        })*
+    };
+}
+
 with_peers! {
-    python:
+    python = (Python, Filesystem, LATEST_OF_2025, Stdio):
         lists_reads_and_writes
         denies_a_path_and_a_tool
         an_approved_call_runs
@@ -508,7 +215,7 @@ with_peers! {
         accepted_with_an_empty_object_is_no_approval
         an_unanswered_call_times_out
         a_client_that_cannot_be_asked_is_told_so;
-    typescript:
+    typescript = (TypeScript, Filesystem, LATEST_OF_2025, Stdio):
         lists_reads_and_writes
         denies_a_path_and_a_tool
         an_approved_call_runs
@@ -517,8 +224,10 @@ with_peers! {
         accepted_with_an_empty_object_is_no_approval
         an_unanswered_call_times_out
         a_client_that_cannot_be_asked_is_told_so;
+    typescript2 = (TypeScript2, Filesystem, LATEST_OF_2025, Stdio):
+        lists_reads_and_writes an_approved_call_runs a_declined_call_does_not;
     // No call waits in this era, so none times out: the question is a result.
-    python_stateless:
+    python_stateless = (Python, Files, STATELESS, Stdio):
         lists_reads_and_writes
         denies_a_path_and_a_tool
         an_approved_call_runs
@@ -527,9 +236,9 @@ with_peers! {
         accepted_with_an_empty_object_is_no_approval
         a_client_that_cannot_be_asked_is_told_so
         asks_and_relays;
-    python_and_a_server_that_asks: asks_and_relays;
-    typescript_and_a_server_that_asks: asks_and_relays;
-    python_over_http:
+    python_and_a_server_that_asks = (Python, Files, LATEST_OF_2025, Stdio): asks_and_relays;
+    typescript_and_a_server_that_asks = (TypeScript, Files, LATEST_OF_2025, Stdio): asks_and_relays;
+    python_over_http = (Python, Filesystem, LATEST_OF_2025, Http):
         lists_reads_and_writes
         denies_a_path_and_a_tool
         an_approved_call_runs
@@ -538,7 +247,7 @@ with_peers! {
         accepted_with_an_empty_object_is_no_approval
         an_unanswered_call_times_out
         a_client_that_cannot_be_asked_is_told_so;
-    typescript_over_http:
+    typescript_over_http = (TypeScript, Filesystem, LATEST_OF_2025, Http):
         lists_reads_and_writes
         denies_a_path_and_a_tool
         an_approved_call_runs
@@ -547,7 +256,7 @@ with_peers! {
         accepted_with_an_empty_object_is_no_approval
         an_unanswered_call_times_out
         a_client_that_cannot_be_asked_is_told_so;
-    typescript2_over_http:
+    typescript2_over_http = (TypeScript2, Filesystem, LATEST_OF_2025, Http):
         lists_reads_and_writes
         denies_a_path_and_a_tool
         an_approved_call_runs
@@ -556,7 +265,7 @@ with_peers! {
         accepted_with_an_empty_object_is_no_approval
         an_unanswered_call_times_out
         a_client_that_cannot_be_asked_is_told_so;
-    python_stateless_over_http:
+    python_stateless_over_http = (Python, Files, STATELESS, Http):
         lists_reads_and_writes
         denies_a_path_and_a_tool
         an_approved_call_runs
@@ -564,8 +273,9 @@ with_peers! {
         a_cancelled_call_does_not
         accepted_with_an_empty_object_is_no_approval
         a_client_that_cannot_be_asked_is_told_so
-        asks_and_relays;
-    typescript2_stateless_over_http:
+        asks_and_relays
+        sees_everything;
+    typescript2_stateless_over_http = (TypeScript2, Files, STATELESS, Http):
         lists_reads_and_writes
         denies_a_path_and_a_tool
         an_approved_call_runs
@@ -573,11 +283,15 @@ with_peers! {
         a_cancelled_call_does_not
         accepted_with_an_empty_object_is_no_approval
         a_client_that_cannot_be_asked_is_told_so
-        asks_and_relays;
-    typescript2: lists_reads_and_writes an_approved_call_runs a_declined_call_does_not;
-    python_over_http_and_everything: sees_everything;
-    typescript_over_http_and_everything: sees_everything;
-    typescript2_over_http_and_everything: sees_everything;
-    python_over_http_and_a_server_that_asks: asks_and_relays;
-    typescript_over_http_and_a_server_that_asks: asks_and_relays;
+        asks_and_relays
+        sees_everything;
+    python_over_http_and_everything = (Python, Everything, LATEST_OF_2025, Http):
+        sees_everything answers_the_server;
+    typescript_over_http_and_everything = (TypeScript, Everything, LATEST_OF_2025, Http):
+        sees_everything answers_the_server;
+    typescript2_over_http_and_everything = (TypeScript2, Everything, LATEST_OF_2025, Http):
+        sees_everything answers_the_server;
+    python_over_http_and_a_server_that_asks = (Python, Files, LATEST_OF_2025, Http): asks_and_relays;
+    typescript_over_http_and_a_server_that_asks = (TypeScript, Files, LATEST_OF_2025, Http): asks_and_relays;
+    typescript2_over_http_and_a_server_that_asks = (TypeScript2, Files, LATEST_OF_2025, Http): asks_and_relays;
 }

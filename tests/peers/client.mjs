@@ -9,7 +9,7 @@ const sdk = async (path) => import(pathToFileURL(require.resolve("@modelcontextp
 const { Client } = await sdk("client/index.js");
 const { StdioClientTransport } = await sdk("client/stdio.js");
 const { StreamableHTTPClientTransport } = await sdk("client/streamableHttp.js");
-const { ElicitRequestSchema, McpError } = await sdk("types.js");
+const { CreateMessageRequestSchema, ElicitRequestSchema, McpError } = await sdk("types.js");
 
 const ANSWERS = {
   approve: { action: "accept", content: { approve: true } },
@@ -20,28 +20,46 @@ const ANSWERS = {
 
 const script = JSON.parse(process.argv[2]);
 const questions = [];
-const capabilities = script.elicitation === null ? {} : { elicitation: {} };
+const capabilities = { sampling: {}, ...(script.elicitation === null ? {} : { elicitation: {} }) };
 const client = new Client({ name: "peer", version: "1" }, { capabilities });
 if (script.elicitation !== null) {
   client.setRequestHandler(ElicitRequestSchema, (request) => {
     questions.push(request.params.message);
-    if ("text" in request.params.requestedSchema.properties) {
-      return { action: "accept", content: { text: "as asked" } };
+    for (const field of ["text", "name"]) {
+      if (field in request.params.requestedSchema.properties) {
+        return { action: "accept", content: { [field]: "as asked" } };
+      }
     }
     return ANSWERS[script.elicitation] ?? new Promise(() => {});
   });
 }
 
+client.setRequestHandler(CreateMessageRequestSchema, () => ({
+  role: "assistant",
+  content: { type: "text", text: "as sampled" },
+  model: "peer",
+}));
+
 async function step(what) {
+  const progress = [];
+  const told = what.progress ? { onprogress: (made) => progress.push(made.progress) } : {};
   try {
     if (what.do === "list_tools") {
       return { tools: (await client.listTools()).tools.map((tool) => tool.name) };
     }
-    const result = await client.callTool({ name: what.name, arguments: what.arguments });
+    if (what.do === "list_prompts") {
+      return { prompts: (await client.listPrompts()).prompts.map((prompt) => prompt.name) };
+    }
+    if (what.do === "read_resource") {
+      return { text: (await client.readResource({ uri: what.uri })).contents[0].text };
+    }
+    const call = { name: what.name, arguments: what.arguments };
+    const result = await client.callTool(call, undefined, told);
     return {
       is_error: result.isError ?? false,
       text: result.content.filter((part) => part.type === "text").map((part) => part.text).join(""),
       refusal: result._meta?.["gatewright/refusal"] ?? null,
+      progress,
     };
   } catch (error) {
     if (!(error instanceof McpError)) throw error;
@@ -72,6 +90,8 @@ transport.setProtocolVersion = (agreed) => {
 await client.connect(transport);
 const outcomes = [];
 for (const what of script.steps) outcomes.push(await step(what));
+// A session is ended by its client.
+await transport.terminateSession?.();
 await client.close();
 console.log(JSON.stringify({ revision, outcomes, questions }));
 process.exit(0);

@@ -3,7 +3,7 @@
 The one argument is a JSON object: the server's `command` or `url`, what the person does with a question
 (`elicitation`: approve, decline, cancel, empty, silence, or null for a client that cannot show one), whether
 the client knows the 2025 revisions only (`legacy`), and `steps`. A question of the server itself is answered
-with a text. Prints the revision that was agreed on, an outcome for each step, and the questions.
+with a text, and so is a request for sampling. Prints the revision that was agreed on, an outcome for each step, and the questions.
 """
 
 import asyncio
@@ -24,8 +24,9 @@ def answers(kind, questions):
 
     async def answer(_context, params):
         questions.append(params.message)
-        if "text" in params.requested_schema["properties"]:
-            return types.ElicitResult(action="accept", content={"text": "as asked"})
+        for field in ("text", "name"):
+            if field in params.requested_schema["properties"]:
+                return types.ElicitResult(action="accept", content={field: "as asked"})
         if kind == "silence":
             await asyncio.Event().wait()
         return types.ElicitResult(**results[kind])
@@ -33,18 +34,35 @@ def answers(kind, questions):
     return None if kind is None else answer
 
 
+async def sample(_context, _params):
+    """The callback that stands for a model."""
+    content = types.TextContent(type="text", text="as sampled")
+    return types.CreateMessageResult(role="assistant", content=content, model="peer")
+
+
 async def step(client, what):
     """Takes one step and says how it ended."""
+    progress = []
+
+    async def progressed(done, _total, _message):
+        progress.append(done)
+
     try:
         if what["do"] == "list_tools":
             return {"tools": [tool.name for tool in (await client.list_tools()).tools]}
-        result = await client.call_tool(what["name"], what["arguments"])
+        if what["do"] == "list_prompts":
+            return {"prompts": [prompt.name for prompt in (await client.list_prompts()).prompts]}
+        if what["do"] == "read_resource":
+            return {"text": (await client.read_resource(what["uri"])).contents[0].text}
+        told = progressed if what.get("progress") else None
+        result = await client.call_tool(what["name"], what["arguments"], progress_callback=told)
     except MCPError as error:
         return {"error": error.error.code, "message": error.error.message}
     return {
         "is_error": bool(result.is_error),
         "text": "".join(part.text for part in result.content if part.type == "text"),
         "refusal": (result.meta or {}).get("gatewright/refusal"),
+        "progress": progress,
     }
 
 
@@ -66,6 +84,7 @@ async def main():
     client = Client(
         server(script),
         elicitation_callback=answers(script["elicitation"], questions),
+        sampling_callback=sample,
         mode="legacy" if script["legacy"] else "auto",
     )
     async with client:

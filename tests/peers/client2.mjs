@@ -21,30 +21,48 @@ const questions = [];
 const client = new Client(
   { name: "peer", version: "2" },
   {
-    capabilities: script.elicitation === null ? {} : { elicitation: {} },
+    capabilities: { sampling: {}, ...(script.elicitation === null ? {} : { elicitation: {} }) },
     versionNegotiation: { mode: script.legacy ? "legacy" : "auto" },
   },
 );
 if (script.elicitation !== null) {
   client.setRequestHandler("elicitation/create", (request) => {
     questions.push(request.params.message);
-    if ("text" in request.params.requestedSchema.properties) {
-      return { action: "accept", content: { text: "as asked" } };
+    for (const field of ["text", "name"]) {
+      if (field in request.params.requestedSchema.properties) {
+        return { action: "accept", content: { [field]: "as asked" } };
+      }
     }
     return ANSWERS[script.elicitation] ?? new Promise(() => {});
   });
 }
 
+client.setRequestHandler("sampling/createMessage", () => ({
+  role: "assistant",
+  content: { type: "text", text: "as sampled" },
+  model: "peer",
+}));
+
 async function step(what) {
+  const progress = [];
+  const told = what.progress ? { onprogress: (made) => progress.push(made.progress) } : {};
   try {
     if (what.do === "list_tools") {
       return { tools: (await client.listTools()).tools.map((tool) => tool.name) };
     }
-    const result = await client.callTool({ name: what.name, arguments: what.arguments });
+    if (what.do === "list_prompts") {
+      return { prompts: (await client.listPrompts()).prompts.map((prompt) => prompt.name) };
+    }
+    if (what.do === "read_resource") {
+      return { text: (await client.readResource({ uri: what.uri })).contents[0].text };
+    }
+    const call = { name: what.name, arguments: what.arguments };
+    const result = await client.callTool(call, told);
     return {
       is_error: result.isError ?? false,
       text: result.content.filter((part) => part.type === "text").map((part) => part.text).join(""),
       refusal: result._meta?.["gatewright/refusal"] ?? null,
+      progress,
     };
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error;
@@ -65,10 +83,13 @@ function transport() {
   return new StdioClientTransport({ command, args, env: script.env });
 }
 
-await client.connect(transport());
+const link = transport();
+await client.connect(link);
 const outcomes = [];
 for (const what of script.steps) outcomes.push(await step(what));
 const revision = client.getNegotiatedProtocolVersion();
+// A session of the 2025 revisions is ended by its client.
+await link.terminateSession?.();
 await client.close();
 console.log(JSON.stringify({ revision, outcomes, questions }));
 process.exit(0);

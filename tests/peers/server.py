@@ -1,13 +1,13 @@
 """A server of a few files on the official Python package, which speaks the revisions of both eras.
 
-Its tools are named as those of the filesystem server, so that one configuration serves both. `edit_file` asks
+Its tools are named as those of the official servers, so that one configuration serves all. `edit_file` asks
 for the text itself: in the 2025 revisions with a request to the client, from 2026-07-28 on in its result.
 """
 
 from pathlib import Path
 from typing import Annotated
 
-from mcp.server.mcpserver import Elicit, MCPServer, Resolve
+from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
 from pydantic import BaseModel
 
 server = MCPServer("files")
@@ -49,6 +49,20 @@ def edit_file(path: str, answer: Annotated[Text, Resolve(wanted)]) -> str:
     """Writes what the person says into a file."""
     Path(path).write_text(answer.text)
     return "edited"
+
+
+@server.tool(name="trigger-long-running-operation")
+async def count(steps: int, context: Context) -> str:
+    """Counts, and says how far it has come."""
+    for done in range(1, steps + 1):
+        await context.report_progress(done, steps)
+    return "counted"
+
+
+@server.resource("demo://resource/dynamic/text/1")
+def text() -> str:
+    """A text."""
+    return "Resource 1: a text"
 
 
 server.run()

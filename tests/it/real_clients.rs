@@ -10,7 +10,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use peers::Client::{Python, TypeScript, TypeScript2};
+use peers::Client::{Python, Rust, TypeScript, TypeScript2};
 use peers::Over::{Http, Stdio};
 use peers::Server::{Everything, Files, Filesystem};
 use peers::{LATEST_OF_2025, Peers, STATELESS};
@@ -294,4 +294,29 @@ with_peers! {
     python_over_http_and_a_server_that_asks = (Python, Files, LATEST_OF_2025, Http): asks_and_relays;
     typescript_over_http_and_a_server_that_asks = (TypeScript, Files, LATEST_OF_2025, Http): asks_and_relays;
     typescript2_over_http_and_a_server_that_asks = (TypeScript2, Files, LATEST_OF_2025, Http): asks_and_relays;
+    rust_over_http = (Rust, Filesystem, LATEST_OF_2025, Http):
+        lists_reads_and_writes
+        denies_a_path_and_a_tool
+        an_approved_call_runs
+        a_declined_call_does_not
+        a_cancelled_call_does_not
+        accepted_with_an_empty_object_is_no_approval
+        an_unanswered_call_times_out
+        a_client_that_cannot_be_asked_is_told_so;
+    rust_stateless_over_http = (Rust, Files, STATELESS, Http):
+        lists_reads_and_writes
+        denies_a_path_and_a_tool
+        an_approved_call_runs
+        a_declined_call_does_not
+        a_cancelled_call_does_not
+        accepted_with_an_empty_object_is_no_approval
+        a_client_that_cannot_be_asked_is_told_so
+        asks_and_relays
+        sees_everything;
+    rust_over_http_and_everything = (Rust, Everything, LATEST_OF_2025, Http):
+        sees_everything answers_the_server;
+    rust_over_http_and_a_server_that_asks = (Rust, Files, LATEST_OF_2025, Http): asks_and_relays;
+    rust = (Rust, Filesystem, LATEST_OF_2025, Stdio):
+        lists_reads_and_writes an_approved_call_runs a_declined_call_does_not;
+    rust_stateless = (Rust, Files, STATELESS, Stdio): lists_reads_and_writes asks_and_relays;
 }

@@ -1,8 +1,8 @@
 //! The MCP servers and clients of others that the tests talk to, pinned under `tests/peers`.
 //!
-//! They end up in `target/peers/node/node_modules` and `target/peers/python`, a virtual environment.
-//! A copy of the lock file is left beside each once it is complete, and nothing is done again until
-//! the lock changes.
+//! They end up in `target/peers/node/node_modules` and `target/peers/python`, a virtual environment, of which a copy
+//! of the lock file is left beside each once it is complete, so that nothing is done again until the lock changes;
+//! and in `target/peers/rmcp`, where cargo knows what is to be done.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::command::{root, run, run_with_retries};
+use crate::command::{cargo, root, run, run_with_retries};
 
 /// Installs what is not installed yet.
 pub(crate) fn install() -> Result<()> {
@@ -31,7 +31,14 @@ pub(crate) fn install() -> Result<()> {
         &peers.join("python"),
         &pinned.join("requirements.txt"),
         |folder| python(folder, &pinned.join("requirements.txt")),
-    )
+    )?;
+    let rust = [
+        "build",
+        "--locked",
+        "--manifest-path",
+        "tests/peers/rmcp/Cargo.toml",
+    ];
+    run(cargo(&rust)?.env("CARGO_TARGET_DIR", peers.join("rmcp")))
 }
 
 /// Makes a virtual environment with what the file pins.

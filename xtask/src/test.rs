@@ -22,7 +22,11 @@ struct Count {
 const STEPS: [Step; 11] = [
     ("format", |_| {
         run(&mut cargo(&["fmt", "--all", "--check"])?)?;
-        for apart in ["fuzz/Cargo.toml", "benches/peers/Cargo.toml"] {
+        for apart in [
+            "fuzz/Cargo.toml",
+            "benches/peers/Cargo.toml",
+            "tests/peers/rmcp/Cargo.toml",
+        ] {
             run(&mut cargo(&["fmt", "--manifest-path", apart, "--check"])?)?;
         }
         run(in_plugins(&mut cargo(&["fmt", "--all", "--check"])?)?)

@@ -14,6 +14,8 @@ pub(super) enum Client {
     TypeScript,
     /// npm `@modelcontextprotocol/client` 2.x.
     TypeScript2,
+    /// `rmcp` 3.x, in `tests/peers/rmcp`.
+    Rust,
 }
 
 /// How the client reaches the gate.
@@ -65,10 +67,11 @@ impl Client {
             Self::Python => (installed("python"), "bin/python", "client.py"),
             Self::TypeScript => (installed("node"), "node", "client.mjs"),
             Self::TypeScript2 => (installed("node"), "node", "client2.mjs"),
+            Self::Rust => return Command::new(built()),
         };
         let program = match self {
             Self::Python => folder.join(program),
-            Self::TypeScript | Self::TypeScript2 => PathBuf::from(program),
+            Self::TypeScript | Self::TypeScript2 | Self::Rust => PathBuf::from(program),
         };
         let mut command = Command::new(program);
         command
@@ -76,6 +79,17 @@ impl Client {
             .current_dir(folder);
         command
     }
+}
+
+/// The client on the official Rust package.
+fn built() -> PathBuf {
+    let program = top().join("target/peers/rmcp/debug/gatewright-test-rmcp");
+    assert!(
+        program.is_file(),
+        "{} is not built: run `cargo xtask peers`",
+        program.display()
+    );
+    program
 }
 
 impl Server {

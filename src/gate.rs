@@ -139,6 +139,8 @@ pub enum Passed {
         code: i64,
         /// The error's message.
         message: String,
+        /// The error's `data`, raw.
+        data: Option<&'static str>,
     },
     /// The client took it back; nothing is answered.
     Withdrawn,
@@ -249,12 +251,14 @@ impl Gate {
             return Passed::Invalid {
                 code: -32603,
                 message: Code::PolicyInternal.fixed_detail().to_owned(),
+                data: None,
             };
         };
         if !attempt.listed && matches!(self.guards.of(attempt.judged.seam), Guard::Unset) {
             return Passed::Invalid {
                 code: -32601,
                 message: format!("method not found: {}", attempt.request.method()),
+                data: None,
             };
         }
         let case = Case {

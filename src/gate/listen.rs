@@ -25,7 +25,11 @@ impl Gate {
         if request.method() != LISTEN {
             return Ok(request.clone());
         }
-        let invalid = |code: i64, message: String| Passed::Invalid { code, message };
+        let invalid = |code: i64, message: String| Passed::Invalid {
+            code,
+            message,
+            data: None,
+        };
         let uris = shape::listen_uris(params).map_err(|error| invalid(error.code, error.detail))?;
         if LISTEN_URIS_MAX < uris.len() {
             let message = format!("at most {LISTEN_URIS_MAX} resources can be asked for in one subscription");

@@ -9,11 +9,12 @@ use super::ask::AskOutcome;
 use super::ask::question::Question;
 use super::ask::sealed::Bindings;
 use super::deliver::{Approval, Ticket};
-use super::tasks::NOT_FOUND;
+use super::tasks::{NO_TASKS, NOT_FOUND, TASKS_REQUIRED};
 use super::{Attempt, Caller, Gate, Passed};
 use crate::audit::{AskRecord, QuestionRecord, Record, Subject, VerdictRecord};
 use crate::decision::{Code, Conclusion, PolicyRecord, Seam, Verdict};
 use crate::vocabulary::{DecisionId, Digest, RandomId};
+use crate::wire::era::Era;
 use crate::wire::object;
 use crate::wire::refusal::Refusal;
 
@@ -162,12 +163,28 @@ impl<'a> Case<'a> {
         self.invalid("invalid_state", INVALID_STATE, cause)
     }
 
-    /// A task of somebody else is one that does not exist.
+    /// A task of somebody else is one that does not exist. In 2026-07-28, who knows no tasks is told so first, as
+    /// the extension has it.
     pub(super) fn unknown_task(&self) -> Passed {
-        self.invalid("unknown_task", NOT_FOUND, "")
+        let knows_tasks = self.caller.era == Era::Handshake || self.caller.capabilities.tasks_extension();
+        if knows_tasks {
+            self.invalid("unknown_task", NOT_FOUND, "")
+        } else {
+            self.invalid_as((-32021, Some(TASKS_REQUIRED)), "unknown_task", NO_TASKS, "")
+        }
     }
 
     fn invalid(&self, code: &str, message: &str, note: &str) -> Passed {
+        self.invalid_as((-32602, None), code, message, note)
+    }
+
+    fn invalid_as(
+        &self,
+        (number, data): (i64, Option<&'static str>),
+        code: &str,
+        message: &str,
+        note: &str,
+    ) -> Passed {
         let written = self.write(Finding {
             policies: &[],
             revision: Digest::of(b""),
@@ -180,8 +197,9 @@ impl<'a> Case<'a> {
         });
         match written {
             Ok(()) => Passed::Invalid {
-                code: -32602,
+                code: number,
                 message: message.to_owned(),
+                data,
             },
             Err(refused) => Passed::Refused(refused),
         }

@@ -18,6 +18,13 @@ pub const TASKS_MAX: usize = 65_536;
 /// Every message about a task that this conversation does not have, in the words of the 2025-11-25 specification.
 pub(super) const NOT_FOUND: &str = "Failed to retrieve task: Task not found";
 
+/// What is said of a task to a client that did not declare the tasks extension.
+pub(super) const NO_TASKS: &str = "the tasks extension must be declared on this request";
+
+/// The `data` of that error, raw.
+pub(super) const TASKS_REQUIRED: &str =
+    r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+
 /// Nobody, where nobody is authenticated.
 type Subject = Option<Box<str>>;
 
@@ -63,7 +70,7 @@ impl Tasks {
         makers.is_some_and(|makers| makers.contains(&subject(principal)))
     }
 
-    /// Whether a request is about a task that the caller does not have.
+    /// Whether a request is about a task that the caller does not have, one that it cannot know of included.
     pub(super) fn keeps_from(&self, caller: &Caller, request: &Request) -> bool {
         if !matches!(
             request.method(),

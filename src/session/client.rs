@@ -26,6 +26,9 @@ const REMOVED: &[&str] = &[
     "logging/setLevel",
     "resources/subscribe",
     "resources/unsubscribe",
+    // The tasks extension has neither.
+    "tasks/list",
+    "tasks/result",
 ];
 
 /// `UnsupportedProtocolVersion` of revision 2026-07-28.

@@ -146,7 +146,9 @@ impl Session {
             }
             Passed::Refused(refused) => own(refusal::refusal(&exchange.id, &refused, caller.era)).await,
             Passed::InputRequired(result) => own(refusal::result(&exchange.id, &result)).await,
-            Passed::Invalid { code, message } => self.answer_error(&exchange, code, &message, None).await,
+            Passed::Invalid { code, message, data } => {
+                self.answer_error(&exchange, code, &message, data).await
+            }
             Passed::Withdrawn => self.forget(&exchange, None),
         }
     }

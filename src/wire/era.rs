@@ -67,7 +67,11 @@ pub struct ClientCapabilities {
     sampling: bool,
     roots: bool,
     tasks: bool,
+    tasks_extension: bool,
 }
+
+/// The name of the tasks extension of revision 2026-07-28.
+const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 impl ClientCapabilities {
     /// Reads raw capabilities. Whatever is not declared as the specification has it is not declared.
@@ -88,6 +92,9 @@ impl ClientCapabilities {
             sampling: declared("sampling").is_some(),
             roots: declared("roots").is_some(),
             tasks: declared("tasks").is_some(),
+            tasks_extension: declared("extensions")
+                .and_then(|extensions| object::member(extensions, TASKS_EXTENSION))
+                .is_some_and(object::is_object),
         }
     }
 
@@ -95,6 +102,12 @@ impl ClientCapabilities {
     #[must_use]
     pub fn elicitation_form(&self) -> bool {
         self.elicitation_form
+    }
+
+    /// Whether the client knows the tasks of revision 2026-07-28.
+    #[must_use]
+    pub fn tasks_extension(&self) -> bool {
+        self.tasks_extension
     }
 
     /// Whether an upstream's request may be relayed to this client.

@@ -30,7 +30,7 @@ fn params(era: &str, own: &str) -> String {
         return format!("{{{own}}}");
     }
     format!(
-        r#"{{{own},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}"#
+        r#"{{{own},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{"extensions":{{"io.modelcontextprotocol/tasks":{{}}}}}}}}}}"#
     )
 }
 
@@ -182,5 +182,32 @@ async fn a_subscription_leaves_out_tasks_of_others() {
     assert_eq!(
         Some(r#"{"taskIds":["t-1"]}"#),
         listen.param("notifications").as_deref()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_knows_no_tasks_is_told_so() {
+    let mut harness = session("2026").await;
+    let of = params("2026", r#""taskId":"t-1""#)
+        .replace(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#, "{}");
+    request(&mut harness, 1, "tasks/get", &of).await;
+    let refused = harness.take(|message| message["id"] == 1).unwrap();
+    assert_eq!(json!(-32021), refused["error"]["code"], "{refused}");
+    let required = &refused["error"]["data"]["requiredCapabilities"]["extensions"];
+    assert!(
+        required.get("io.modelcontextprotocol/tasks").is_some(),
+        "{refused}"
+    );
+    for removed in ["tasks/list", "tasks/result"] {
+        request(&mut harness, 2, removed, &params("2026", r#""taskId":"t-1""#)).await;
+        let removed = harness.take(|message| message["id"] == 2).unwrap();
+        assert_eq!(json!(-32601), removed["error"]["code"], "{removed}");
+    }
+    let reached = harness.upstream.tape();
+    assert!(
+        reached
+            .iter()
+            .all(|received| !received.method().starts_with("tasks/")),
+        "{reached:?}"
     );
 }

@@ -8,6 +8,7 @@
 
 mod bench;
 mod command;
+mod conformance;
 mod docs;
 mod load;
 mod peers;
@@ -25,6 +26,8 @@ usage: cargo xtask TASK
   plugins --check    fail if what is carried was not built from the sources
   plugins --bindings write the policies' bindings anew from wit/ (needs wit-bindgen-cli)
   peers              install the MCP servers and clients that the tests talk to
+  conformance        hold the gate against the official suite, as the server behind it is held
+  conformance --direct  only that server
   docs               run what the documentation tells a reader to run
   bench              run the benchmarks
   load [SECONDS]     put policies in three languages under load, 30 seconds (needs npm and python3)
@@ -39,6 +42,8 @@ fn main() -> ExitCode {
         ["plugins", "--check"] => plugins::check(),
         ["plugins", "--bindings"] => plugins::bindings(),
         ["peers"] => peers::install(),
+        ["conformance"] => conformance::compare(false),
+        ["conformance", "--direct"] => conformance::compare(true),
         ["docs"] => docs::run(),
         ["bench"] => bench::bench(),
         ["load"] => load::load("30"),

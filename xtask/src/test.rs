@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::command::{cargo, root, run, shown};
-use crate::{bench, docs, peers, plugins};
+use crate::{bench, conformance, docs, peers, plugins};
 
 /// A step: its name, and what it does. Steps that run tests count them.
 type Step = (&'static str, fn(&mut Count) -> Result<()>);
@@ -19,13 +19,14 @@ struct Count {
     failed: u64,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     ("format", |_| {
         run(&mut cargo(&["fmt", "--all", "--check"])?)?;
         for apart in [
             "fuzz/Cargo.toml",
             "benches/peers/Cargo.toml",
             "tests/peers/rmcp/Cargo.toml",
+            "tests/conformance/upstream/Cargo.toml",
         ] {
             run(&mut cargo(&["fmt", "--manifest-path", apart, "--check"])?)?;
         }
@@ -72,6 +73,7 @@ const STEPS: [Step; 11] = [
     ("tests", |count| {
         count.run_tests(&mut cargo(&["test", "--locked", "--workspace"])?)
     }),
+    ("conformance", |_| conformance::compare(false)),
     ("docs", |_| {
         run(cargo(&[
             "doc",

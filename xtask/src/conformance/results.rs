@@ -33,16 +33,18 @@ impl Results {
                 continue;
             }
             let end = name.len().saturating_sub(TIME_BYTES);
-            let scenario = name
-                .get(..end)
-                .unwrap_or(&name)
-                .trim_start_matches("server-")
+            let scenario = name.get(..end).and_then(|name| name.strip_prefix("server-"));
+            let scenario = scenario
+                .with_context(|| format!("`{name}` is no folder of a scenario"))?
                 .to_owned();
             let read: Vec<Value> = serde_json::from_slice(&fs::read(&file)?)
                 .with_context(|| format!("{} is no list of checks", file.display()))?;
             let mut checks: Vec<Check> = read.iter().map(Check::of).collect();
             checks.sort();
-            results.insert(scenario, checks);
+            ensure!(
+                results.insert(scenario, checks).is_none(),
+                "`{name}` is there twice"
+            );
         }
         ensure!(!results.is_empty(), "no scenario was run");
         Ok(Self(results))
@@ -72,45 +74,44 @@ impl Results {
         )
     }
 
-    /// What ends otherwise in `through`, but for the scenarios that are left out.
-    pub(super) fn differences(&self, through: &Self, left_out: &[(&str, &str)]) -> Vec<String> {
-        let ends = |checks: Option<&Vec<Check>>| -> Vec<(String, String)> {
-            let checks = checks.map(Vec::as_slice).unwrap_or_default();
-            checks
-                .iter()
-                .map(|check| (check.id.clone(), check.status.clone()))
-                .collect()
-        };
+    /// What ends otherwise in `through`, but for the checks that are left out. A scenario of which some are left
+    /// out for nothing is named, too.
+    pub(super) fn differences(&self, through: &Self, left_out: &[(&str, &[&str])]) -> Vec<String> {
         let mut differences = Vec::new();
-        let scenarios = self
-            .0
-            .keys()
-            .chain(through.0.keys().filter(|name| !self.0.contains_key(*name)));
-        for scenario in scenarios {
-            if left_out
-                .iter()
-                .any(|(left_out, _)| left_out.trim_start_matches("server-") == scenario)
-            {
+        let only_there = through.0.keys().filter(|name| !self.0.contains_key(*name));
+        for scenario in self.0.keys().chain(only_there) {
+            let (direct, gated) = (self.0.get(scenario), through.0.get(scenario));
+            let without = left_out.iter().find(|(name, _)| name == scenario);
+            let without = without.map_or(&[][..], |(_, checks)| *checks);
+            if ends(direct, without) == ends(gated, without) {
+                if !without.is_empty() && ends(direct, &[]) == ends(gated, &[]) {
+                    differences.push(format!("{scenario}: checks are left out that end the same"));
+                }
                 continue;
             }
-            let (direct, gated) = (self.0.get(scenario), through.0.get(scenario));
-            if ends(direct) != ends(gated) {
-                let why: Vec<&str> = gated
-                    .into_iter()
-                    .flatten()
-                    .filter(|check| check.status != "SUCCESS")
-                    .map(|check| check.why.as_str())
-                    .collect();
-                differences.push(format!(
-                    "{scenario}: {:?} instead of {:?} ({})",
-                    ends(gated),
-                    ends(direct),
-                    why.join("; ")
-                ));
-            }
+            let unlike = gated.into_iter().flatten();
+            let unlike = unlike.filter(|check| check.status != "SUCCESS" && !check.why.is_empty());
+            let why: Vec<&str> = unlike.map(|check| check.why.as_str()).collect();
+            differences.push(format!(
+                "{scenario}: {:?} instead of {:?} ({})",
+                ends(gated, without),
+                ends(direct, without),
+                why.join("; ")
+            ));
         }
         differences
     }
+}
+
+/// How the checks of a scenario ended, without those that are left out.
+fn ends<'a>(checks: Option<&'a Vec<Check>>, without: &[&str]) -> Vec<(&'a str, &'a str)> {
+    let checks = checks.map(Vec::as_slice).unwrap_or_default();
+    let compared = checks
+        .iter()
+        .filter(|check| !without.contains(&check.id.as_str()));
+    compared
+        .map(|check| (check.id.as_str(), check.status.as_str()))
+        .collect()
 }
 
 impl Check {
@@ -160,9 +161,12 @@ mod tests {
                 && differences[0].contains("late"),
             "{differences:?}"
         );
+        let without = |check| good.differences(&bad, &[("json-schema-2020-12", check)]);
+        assert_eq!(Vec::<String>::new(), without(&["b"]));
+        assert_eq!(1, without(&["a"]).len(), "the other checks are compared");
         assert_eq!(
-            Vec::<String>::new(),
-            good.differences(&bad, &[("json-schema-2020-12", "why")])
+            vec!["json-schema-2020-12: checks are left out that end the same"],
+            good.differences(&good, &[("json-schema-2020-12", &["b"])])
         );
         assert_eq!(
             1,

@@ -267,6 +267,7 @@ impl Session {
             }
             let _elapsed = timeout(self.settings.drain_within, std::future::pending::<()>()).await;
             tracing::warn!("calls were still running upstream when the session ended");
+            self.give_up().await;
         };
         tokio::select! {
             // Order does not matter: the upstream's side never ends by itself.

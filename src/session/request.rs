@@ -289,7 +289,7 @@ impl Session {
         self.answer_fault(&forwarded.exchange, fault).await;
     }
 
-    async fn answer_fault(&self, exchange: &Exchange, fault: &UpstreamFault) {
+    pub(super) async fn answer_fault(&self, exchange: &Exchange, fault: &UpstreamFault) {
         let message = match fault {
             UpstreamFault::Exited(_) => "the upstream server has ended; restart it",
             UpstreamFault::Timeout(_) => "the upstream server did not answer in time",

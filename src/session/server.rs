@@ -1,6 +1,10 @@
 //! What the upstream sends: answers to the one request that waits, requests under ids of this host,
 //! notifications in order. Values pass raw.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
+
 use super::state::{Conversation, Forwarded, Opening, RELAYED_MAX};
 use super::{Session, Source, To};
 use crate::gate::deliver::wears_our_marks;
@@ -16,6 +20,9 @@ use crate::wire::upstream_frame::{Answer, UpstreamRequest};
 /// Names the stream to which a notification of revision 2026-07-28 belongs: the id of its
 /// `subscriptions/listen` request, which this host maps like every other id.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// How long a client may take to hear that nothing more comes; one that does not read must not hold up the end.
+const TOLD_WITHIN: Duration = Duration::from_millis(250);
 
 impl Session {
     /// Takes one thing from the upstream.
@@ -142,6 +149,24 @@ impl Session {
             self.failed(upstream_id, fault).await;
         }
         self.upstream_ended.cancel();
+    }
+
+    /// The time to drain is over: what still runs upstream is recorded as such, and its client told if it listens.
+    pub(super) async fn give_up(&self) {
+        let waited_ms = u64::try_from(self.settings.drain_within.as_millis()).unwrap_or(u64::MAX);
+        let fault = UpstreamFault::Timeout(waited_ms);
+        let forwarded = std::mem::take(&mut self.state().forwarded);
+        for forwarded in forwarded.values() {
+            self.record_outcome(forwarded, fault.code(), None);
+        }
+        let told = async {
+            for forwarded in forwarded.values() {
+                self.answer_fault(&forwarded.exchange, &fault).await;
+            }
+        };
+        if timeout(TOLD_WITHIN, told).await.is_err() {
+            tracing::debug!("a client did not take the last answers");
+        }
     }
 }
 

@@ -7,10 +7,10 @@ mod door;
 mod end;
 mod tls;
 
-/// A server that says its name. It leaves when it is told to, and `hold` waits for a byte from the port that is
+/// A server of both eras that says its name. It leaves when it is told to, and `hold` waits for a byte from the port that is
 /// its second argument.
 const SERVER: &str = r#"
-import json, os, socket, sys
+import json, os, signal, socket, sys
 for line in sys.stdin:
     message = json.loads(line)
     if "id" not in message:
@@ -18,11 +18,15 @@ for line in sys.stdin:
     tool = message.get("params", {}).get("name")
     if tool == "leave":
         os._exit(7)
+    if tool == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
     if tool == "hold":
         held = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
         print("held", file=sys.stderr, flush=True)
         held.recv(1)
-    result = {"content": [{"type": "text", "text": sys.argv[1]}]}
+    result = {"resultType": "complete", "content": [{"type": "text", "text": sys.argv[1]}]}
+    if message["method"] == "server/discover":
+        result = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
     if message["method"] == "initialize":
         result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
     if message["method"] == "tools/list":

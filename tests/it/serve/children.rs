@@ -53,10 +53,20 @@ fn only_so_many_run() {
 
 #[test]
 fn the_end_of_a_child_is_told_once() {
+    ends("leave");
+}
+
+#[test]
+fn a_child_that_is_killed_is_no_other() {
+    ends("crash");
+}
+
+#[track_caller]
+fn ends(how: &str) {
     let gate = Serving::start(&format!("{OPEN}{}", endpoint("a")));
     let bystander = gate.client(0).open();
     let client = gate.client(0).open();
-    let response = client.post(&call("leave"));
+    let response = client.post(&call(how));
     assert_eq!(
         (200, 1),
         (response.status, response.messages().len()),
@@ -82,6 +92,54 @@ fn the_end_of_a_child_is_told_once() {
     let mut next = gate.client(0);
     next.session = Some(again.header("mcp-session-id").unwrap().to_owned());
     assert_eq!("a", next.call("a")["result"]["content"][0]["text"]);
+    gate.end();
+}
+
+/// A request of 2026-07-28, which needs no session.
+fn stateless(client: &Client, name: &str) -> Response {
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+    let mut message = call(name);
+    message["params"]["_meta"] = meta;
+    let named = format!("Mcp-Name: {name}");
+    client.post_with(
+        &[
+            "MCP-Protocol-Version: 2026-07-28",
+            "Mcp-Method: tools/call",
+            &named,
+        ],
+        &message,
+    )
+}
+
+#[test]
+fn a_child_that_all_share_is_started_again() {
+    let gate = Serving::start(&format!("{OPEN}{}", endpoint("a")));
+    let client = gate.client(0);
+    let served = |response: &Response| {
+        response
+            .messages()
+            .pop()
+            .is_some_and(|(answer, _)| answer["result"]["content"][0]["text"] == "a")
+    };
+    let first = stateless(&client, "a");
+    assert!(served(&first), "{first:?}");
+    for how in ["leave", "crash"] {
+        let ended = stateless(&client, how);
+        assert_eq!(200, ended.status, "{ended:?}");
+        let error = error(&ended);
+        assert_eq!(json!("upstream_exited"), error["data"]["code"], "{error}");
+        loop {
+            let next = stateless(&client, "a");
+            if served(&next) {
+                break;
+            }
+            let code = &self::error(&next)["data"]["code"];
+            assert!(
+                *code == "upstream_exited" || *code == "upstream_unavailable",
+                "{next:?}"
+            );
+        }
+    }
     gate.end();
 }
 

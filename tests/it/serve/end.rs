@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::thread;
 
+use serde_json::Value;
+
 use super::{OPEN, endpoint, endpoint_with};
 use crate::support::serving::{Serving, call};
 
@@ -12,7 +14,7 @@ fn a_running_call_finishes_and_nothing_new_begins() {
     let lets_go = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = lets_go.local_addr().unwrap().port().to_string();
     let admin = "[admin]\naddress = '127.0.0.1:0'\n";
-    let gate = Serving::start(&format!("{OPEN}{admin}{}", endpoint_with("a", &[&port], "")));
+    let mut gate = Serving::start(&format!("{OPEN}{admin}{}", endpoint_with("a", &[&port], "")));
     assert_eq!("ready\n", gate.admin_text("/readyz"));
     let client = gate.client(0).open();
     let held = thread::spawn(move || client.post(&call("hold")));
@@ -50,7 +52,7 @@ fn a_running_call_finishes_and_nothing_new_begins() {
 fn a_call_that_does_not_finish_is_not_waited_for() {
     let lets_go = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = lets_go.local_addr().unwrap().port().to_string();
-    let gate = Serving::start(&format!(
+    let mut gate = Serving::start(&format!(
         "{OPEN}drain-ms = 100\n{}",
         endpoint_with("a", &[&port], "")
     ));
@@ -63,7 +65,14 @@ fn a_call_that_does_not_finish_is_not_waited_for() {
     assert!(said.contains("calls were still running upstream"), "{said}");
     let (answer, _) = held.join().unwrap().messages().pop().expect("an answer");
     assert_eq!(-32603, answer["error"]["code"], "{answer}");
-    assert_eq!("upstream_exited", answer["error"]["data"]["code"], "{answer}");
+    assert_eq!("upstream_timeout", answer["error"]["data"]["code"], "{answer}");
+    let audit = std::fs::read_to_string(gate.path("audit.jsonl")).unwrap();
+    let outcome = audit
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|record| record["kind"] == "outcome");
+    let outcome = outcome.expect("what was forwarded has an outcome");
+    assert_eq!("upstream_timeout", outcome["outcome"], "{outcome}");
 }
 
 #[test]

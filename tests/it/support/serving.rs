@@ -185,7 +185,7 @@ impl Serving {
     }
 
     /// Waits until the gate and everything that it started are gone. What it logged meanwhile.
-    pub(crate) fn ended(mut self) -> (ExitStatus, String) {
+    pub(crate) fn ended(&mut self) -> (ExitStatus, String) {
         let mut said = String::new();
         loop {
             match self.log.recv_timeout(SOON) {
@@ -198,7 +198,7 @@ impl Serving {
 
     /// Tells it to stop, and expects it to end as it should.
     #[track_caller]
-    pub(crate) fn end(self) {
+    pub(crate) fn end(mut self) {
         self.terminate();
         let (ended, said) = self.ended();
         assert!(ended.success(), "{ended}: {said}");

@@ -291,7 +291,7 @@ impl Session {
 
     pub(super) async fn answer_fault(&self, exchange: &Exchange, fault: &UpstreamFault) {
         let message = match fault {
-            UpstreamFault::Exited(_) => "the upstream server has ended; restart it",
+            UpstreamFault::Exited(_) => "the upstream server has ended; open a new session",
             UpstreamFault::Timeout(_) => "the upstream server did not answer in time",
             UpstreamFault::Unreachable(_) => "the upstream server cannot be reached; try again later",
             UpstreamFault::Garbage(_) => "the upstream server's answer is malformed",

@@ -120,11 +120,12 @@ async fn step(
             let result = json!(client.call_tool(params).await?);
             let mut told = Vec::new();
             // It is handed over on a task of its own, and may come after the result.
-            while what["progress"] == true {
-                let Some(made) = progress.recv().await else { break };
-                told.push(made.progress);
-                if made.total == Some(made.progress) {
-                    break;
+            if what["progress"] == true {
+                while let Some(made) = progress.recv().await {
+                    told.push(made.progress);
+                    if made.total == Some(made.progress) {
+                        break;
+                    }
                 }
             }
             let parts = result["content"].as_array().cloned().unwrap_or_default();

@@ -132,10 +132,13 @@ pub struct OutcomeRecord<'a> {
     pub decision_id: DecisionId,
     /// The session, empty where there is none.
     pub session: &'a str,
-    /// `ok`, `tool_error`, `error`, `input_required`, `cancelled`, or what went wrong upstream.
+    /// `ok`, `tool_error`, `error`, `input_required`, `cancelled`, what went wrong upstream, or how the policies
+    /// failed to say what a list shows.
     pub outcome: &'a str,
     /// The code of the upstream's error, as it stood there.
     pub error_code: Option<&'a str>,
+    /// How many entries of a list the policies hid; none when they had no say in it.
+    pub hidden: Option<usize>,
     /// From forwarding to the end, in milliseconds.
     pub took_ms: u64,
 }

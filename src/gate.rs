@@ -10,6 +10,7 @@
 pub mod ask;
 pub mod deliver;
 mod listen;
+pub mod lists;
 pub mod permit;
 mod record;
 pub mod refuse;
@@ -336,8 +337,24 @@ impl Gate {
             Guard::Chain(chain) => chain,
             Guard::Unset => return unset(seam, &attempt.tool_json),
         };
-        let principal = caller.principal.as_ref();
         let context = Context {
+            tool_json: &attempt.tool_json,
+            extra_json: &attempt.judged.extra_json,
+            ..self.context(caller)
+        };
+        let call = Call {
+            seam,
+            name,
+            args_json,
+            context,
+        };
+        chain.judge(&call).await
+    }
+
+    /// What a policy may know of who calls, now.
+    fn context<'a>(&'a self, caller: &'a Caller) -> Context<'a> {
+        let principal = caller.principal.as_ref();
+        Context {
             server: &self.server,
             session: &caller.session,
             transport: self.transport,
@@ -345,18 +362,10 @@ impl Gate {
             client_json: &caller.client_info,
             principal: principal.map(|principal| principal.subject.as_ref()),
             claims_json: principal.map_or("{}", |principal| &principal.claims_json),
-            tool_json: &attempt.tool_json,
-            extra_json: &attempt.judged.extra_json,
+            tool_json: "",
+            extra_json: "{}",
             now_unix_ms: self.clock.now_unix_ms(),
-        };
-        chain
-            .judge(&Call {
-                seam,
-                name,
-                args_json,
-                context,
-            })
-            .await
+        }
     }
 
     /// Writes the record and makes the permit: the only place that makes one.

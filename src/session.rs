@@ -7,6 +7,7 @@
 //! Deliberately does not know which transport it is.
 
 mod client;
+mod lists;
 mod request;
 mod server;
 mod state;

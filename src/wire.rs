@@ -12,6 +12,7 @@ pub mod event;
 pub mod frame;
 pub mod id;
 pub mod line;
+pub mod list;
 pub mod method;
 pub mod mirror;
 pub mod object;

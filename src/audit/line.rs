@@ -98,6 +98,9 @@ impl Line {
         if let Some(code) = outcome.error_code {
             self.text("error_code", code);
         }
+        if let Some(hidden) = outcome.hidden {
+            self.raw("hidden", &hidden.to_string());
+        }
         self.raw("took_ms", &outcome.took_ms.to_string());
     }
 

@@ -92,6 +92,12 @@ fn explained(record: &Value) -> String {
     for policy in elements(record, "policies") {
         line("policy", policy_line(policy));
     }
+    if record.get("hidden").is_some() {
+        line(
+            "hidden",
+            format!("{} entries of the list", number(record, "hidden")),
+        );
+    }
     if text(record, "kind") == "outcome" {
         line("took", format!("{} ms", number(record, "took_ms")));
     }
@@ -100,7 +106,12 @@ fn explained(record: &Value) -> String {
 
 fn headline(record: &Value) -> String {
     match text(record, "kind").as_str() {
-        "outcome" => format!("the server's answer: {}", text(record, "outcome")),
+        "outcome" => match text(record, "outcome") {
+            fault if fault.starts_with("policy_") => {
+                format!("the server's list was withheld, a policy did not say what it shows: {fault}")
+            }
+            outcome => format!("the server's answer: {outcome}"),
+        },
         "question" => "the person was asked".to_owned(),
         _ => verdict(record),
     }

@@ -9,7 +9,7 @@ use super::tasks::Tasks;
 use super::{Attempt, Caller, Gate};
 use crate::decision::Seam;
 use crate::seam::Guard;
-use crate::vocabulary::{DecisionId, Principal};
+use crate::vocabulary::DecisionId;
 use crate::wire::era::{ClientCapabilities, Era};
 use crate::wire::object;
 use crate::wire::upstream_frame::Answer;
@@ -17,6 +17,9 @@ use crate::wire::upstream_frame::Answer;
 /// A gated result may be cached for this long at most, in milliseconds, so that an old list does not
 /// outlive the policy that judged it (semantics section 7).
 pub const GATED_TTL_MS_MAX: u64 = 60_000;
+
+/// The scope of a gated result, raw.
+pub(super) const PRIVATE: &str = r#""private""#;
 
 /// The start of every `_meta` key that only this host may use (ruling R49).
 pub const OWN_META_PREFIX: &str = "gatewright/";
@@ -40,12 +43,10 @@ pub struct Carry {
 /// What is remembered of a forwarded request until its answer comes. It permits nothing.
 #[derive(Clone, Debug)]
 pub struct Ticket {
-    decision_id: DecisionId,
-    era: Era,
-    seam: Seam,
-    method: String,
-    capabilities: ClientCapabilities,
-    principal: Option<Principal>,
+    pub(super) decision_id: DecisionId,
+    pub(super) seam: Seam,
+    pub(super) method: String,
+    pub(super) caller: Caller,
     approval: Option<Approval>,
     stateful: bool,
 }
@@ -59,11 +60,9 @@ impl Ticket {
     ) -> Self {
         Self {
             decision_id: id,
-            era: caller.era,
             seam: attempt.judged.seam,
             method: attempt.request.method().to_owned(),
-            capabilities: caller.capabilities.clone(),
-            principal: caller.principal.clone(),
+            caller: caller.clone(),
             approval,
             stateful: attempt.judged.request_state.is_some() || attempt.judged.input_responses.is_some(),
         }
@@ -79,7 +78,7 @@ impl Ticket {
 /// What an upstream did that it must not, in words for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the upstream's answer cannot be delivered: {0}")]
-pub struct Undeliverable(String);
+pub struct Undeliverable(pub(super) String);
 
 /// An answer that may go to the client.
 #[derive(Debug)]
@@ -108,13 +107,13 @@ impl Gate {
                 input_required: false,
             });
         };
-        if ticket.era == Era::Stateless && is_input_required(result) {
+        if ticket.caller.era == Era::Stateless && is_input_required(result) {
             return self.deliver_input_required(ticket, answer);
         }
-        let principal = ticket.principal.as_ref();
+        let principal = ticket.caller.principal.as_ref();
         let answer = match ticket.method.as_str() {
             "tools/call" => {
-                tasks.learn(ticket.era, principal, result);
+                tasks.learn(ticket.caller.era, principal, result);
                 answer
             }
             "tasks/list" => {
@@ -124,7 +123,7 @@ impl Gate {
             }
             _ => answer,
         };
-        let answer = match ticket.era {
+        let answer = match ticket.caller.era {
             Era::Handshake => answer,
             Era::Stateless => self.uncached(ticket, answer),
         };
@@ -145,7 +144,7 @@ impl Gate {
         let requests = object::member(result, "inputRequests").unwrap_or("{}");
         let mut marked = requests.to_owned();
         for request in object::members(requests) {
-            let of_this_host = self.relayable(&request.name, request.value, &ticket.capabilities)?;
+            let of_this_host = self.relayable(&request.name, request.value, &ticket.caller.capabilities)?;
             if let Some(of_this_host) = of_this_host {
                 marked = object::with_member(&marked, &request.name, Some(&of_this_host));
             }
@@ -185,7 +184,7 @@ impl Gate {
     /// Caching hints: none survive an approval or an exchange of input, and a gated result is private.
     fn uncached(&self, ticket: &Ticket, answer: Answer) -> Answer {
         if ticket.approval.is_some() || ticket.stateful {
-            return answer.with_result_members(&[("ttlMs", "0"), ("cacheScope", r#""private""#)]);
+            return answer.with_result_members(&[("ttlMs", "0"), ("cacheScope", PRIVATE)]);
         }
         let result = answer.result().unwrap_or("{}");
         let hinted = object::member(result, "ttlMs");
@@ -193,11 +192,7 @@ impl Gate {
         if matches!(self.guards.of(ticket.seam), Guard::Unset) || (hinted.is_none() && scoped.is_none()) {
             return answer;
         }
-        let ttl_ms = hinted
-            .and_then(|raw| raw.parse::<u64>().ok())
-            .unwrap_or(0)
-            .min(GATED_TTL_MS_MAX);
-        answer.with_result_members(&[("ttlMs", &ttl_ms.to_string()), ("cacheScope", r#""private""#)])
+        answer.with_result_members(&[("ttlMs", &capped_ttl_ms(hinted)), ("cacheScope", PRIVATE)])
     }
 
     /// Checks that one of the upstream's requests may be put to this client; gives what stands in its place, if
@@ -232,6 +227,12 @@ impl Gate {
         let marked = self.server_requests.marked(&method, params, &self.server);
         Ok(marked.map(|params| object::with_member(request, "params", Some(&params))))
     }
+}
+
+/// How long a gated result may be cached, raw, from what the upstream says.
+pub(super) fn capped_ttl_ms(hinted: Option<&str>) -> String {
+    let ttl_ms = hinted.and_then(|raw| raw.parse::<u64>().ok()).unwrap_or(0);
+    ttl_ms.min(GATED_TTL_MS_MAX).to_string()
 }
 
 fn is_input_required(result: &str) -> bool {

@@ -244,7 +244,7 @@ impl Session {
             let mut state = self.state();
             if flight.withdrawn.is_cancelled() {
                 drop(state);
-                self.record_outcome(&forwarded, "cancelled", None);
+                self.record_outcome(&forwarded, "cancelled");
                 return self.forget(&exchange, None);
             }
             if let Some(flight) = state.in_flight.get_mut(&exchange) {
@@ -280,12 +280,17 @@ impl Session {
     /// Ends a forwarded request that has no answer.
     pub(super) async fn failed(&self, upstream_id: u64, fault: &UpstreamFault) {
         let forwarded = self.state().forwarded.remove(&upstream_id);
-        let Some(forwarded) = forwarded else { return };
+        if let Some(forwarded) = forwarded {
+            self.failed_with(&forwarded, fault).await;
+        }
+    }
+
+    pub(super) async fn failed_with(&self, forwarded: &Forwarded, fault: &UpstreamFault) {
         if forwarded.opens == Some(Opening::Settled(Era::Handshake)) {
             self.state().opening = Opening::Undecided;
         }
         tracing::warn!(code = fault.code(), %fault, "a forwarded request has no answer");
-        self.record_outcome(&forwarded, fault.code(), None);
+        self.record_outcome(forwarded, fault.code());
         self.answer_fault(&forwarded.exchange, fault).await;
     }
 
@@ -330,7 +335,7 @@ impl Session {
             let mut state = self.state();
             (
                 state.in_flight.remove(exchange),
-                upstream_id.and_then(|upstream_id| state.forwarded.remove(&upstream_id)),
+                upstream_id.and_then(|upstream_id| state.take_forwarded(upstream_id)),
             )
         };
         if let Some(flight) = flight {
@@ -338,12 +343,23 @@ impl Session {
             flight.over.cancel();
         }
         if let Some(forwarded) = forwarded {
-            self.record_outcome(&forwarded, "cancelled", None);
+            self.record_outcome(&forwarded, "cancelled");
         }
     }
 
     /// Records how a forwarded request ended. The effect has happened, so a failure is only logged.
-    pub(super) fn record_outcome(&self, forwarded: &Forwarded, outcome: &str, error_code: Option<&str>) {
+    pub(super) fn record_outcome(&self, forwarded: &Forwarded, outcome: &str) {
+        self.record_answer(forwarded, outcome, None, None);
+    }
+
+    /// As [`Self::record_outcome`], with the code of the upstream's error, and how many entries of a list were hidden.
+    pub(super) fn record_answer(
+        &self,
+        forwarded: &Forwarded,
+        outcome: &str,
+        error_code: Option<&str>,
+        hidden: Option<usize>,
+    ) {
         let Some(decision_id) = forwarded.ticket.as_ref().map(Ticket::decision_id) else {
             return;
         };
@@ -352,6 +368,7 @@ impl Session {
             session: &self.id,
             outcome,
             error_code,
+            hidden,
             took_ms: u64::try_from(forwarded.since.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
         if let Err(error) = self.audit.append(&record) {

@@ -1,6 +1,7 @@
 //! What the upstream sends: answers to the one request that waits, requests under ids of this host,
 //! notifications in order. Values pass raw.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -26,7 +27,7 @@ const TOLD_WITHIN: Duration = Duration::from_millis(250);
 
 impl Session {
     /// Takes one thing from the upstream.
-    pub(super) async fn arrived(&self, arrival: Arrival) {
+    pub(super) async fn arrived(self: &Arc<Self>, arrival: Arrival) {
         match arrival {
             Arrival::Answer(upstream_id, Ok(answered)) => self.answered(upstream_id, answered).await,
             Arrival::Answer(upstream_id, Err(fault)) => self.failed(upstream_id, &fault).await,
@@ -36,7 +37,7 @@ impl Session {
         }
     }
 
-    async fn answered(&self, upstream_id: u64, answered: Answered) {
+    async fn answered(self: &Arc<Self>, upstream_id: u64, answered: Answered) {
         let Answered { answer, http_status } = answered;
         let source = match http_status {
             Some(status) => Source::Body(status),
@@ -49,8 +50,25 @@ impl Session {
             return;
         };
         self.state().opened(&forwarded, &answer);
+        let answer = named_for_the_client(answer, &forwarded.exchange.id);
+        if let Some(ticket) = &forwarded.ticket
+            && self.gate.hides(ticket)
+            && answer.result().is_some()
+        {
+            return self.show_later(upstream_id, forwarded, answer, source);
+        }
+        self.deliver(&forwarded, answer, source, None).await;
+    }
+
+    /// Gives an answer to the client, as far as it may have it.
+    pub(super) async fn deliver(
+        &self,
+        forwarded: &Forwarded,
+        answer: Answer,
+        source: Source,
+        hidden: Option<usize>,
+    ) {
         let exchange = &forwarded.exchange;
-        let answer = named_for_the_client(answer, &exchange.id);
         let Some(ticket) = &forwarded.ticket else {
             return self
                 .answer(exchange, source, answer.to_client(&exchange.id))
@@ -70,12 +88,11 @@ impl Session {
                 // The effect has happened, so the client does not wait for this record.
                 self.answer(exchange, source, delivered.answer.to_client(&exchange.id))
                     .await;
-                self.record_outcome(&forwarded, outcome, code);
+                self.record_answer(forwarded, outcome, code, hidden);
             }
             Err(undeliverable) => {
                 let fault = UpstreamFault::Garbage(undeliverable.to_string());
-                self.state().forwarded.insert(upstream_id, forwarded);
-                self.failed(upstream_id, &fault).await;
+                self.failed_with(forwarded, &fault).await;
             }
         }
     }
@@ -155,12 +172,17 @@ impl Session {
     pub(super) async fn give_up(&self) {
         let waited_ms = u64::try_from(self.settings.drain_within.as_millis()).unwrap_or(u64::MAX);
         let fault = UpstreamFault::Timeout(waited_ms);
-        let forwarded = std::mem::take(&mut self.state().forwarded);
-        for forwarded in forwarded.values() {
-            self.record_outcome(forwarded, fault.code(), None);
+        let forwarded: Vec<Forwarded> = {
+            let mut state = self.state();
+            let state = &mut *state;
+            let running = state.forwarded.drain().chain(state.showing.drain());
+            running.map(|(_, forwarded)| forwarded).collect()
+        };
+        for forwarded in &forwarded {
+            self.record_outcome(forwarded, fault.code());
         }
         let told = async {
-            for forwarded in forwarded.values() {
+            for forwarded in &forwarded {
                 self.answer_fault(&forwarded.exchange, &fault).await;
             }
         };

@@ -75,6 +75,8 @@ pub(super) struct Conversation {
     pub(super) capabilities: ClientCapabilities,
     pub(super) in_flight: HashMap<Exchange, InFlight>,
     pub(super) forwarded: HashMap<u64, Forwarded>,
+    /// Forwarded requests for lists that were answered, while policies say what of the answer is shown.
+    pub(super) showing: HashMap<u64, Forwarded>,
     pub(super) relayed: HashMap<RequestId, String>,
     pub(super) next_relay_id: u64,
     /// Set when the session's start was refused: what every request is told.
@@ -94,6 +96,7 @@ impl Conversation {
             capabilities: ClientCapabilities::default(),
             in_flight: HashMap::new(),
             forwarded: HashMap::new(),
+            showing: HashMap::new(),
             relayed: HashMap::new(),
             next_relay_id: 1,
             start_refused: None,
@@ -107,6 +110,12 @@ impl Conversation {
         conversation.shared = true;
         conversation.settle_stateless();
         conversation
+    }
+
+    /// Lets go of a forwarded request, wherever its answer is.
+    pub(super) fn take_forwarded(&mut self, upstream_id: u64) -> Option<Forwarded> {
+        let forwarded = self.forwarded.remove(&upstream_id);
+        forwarded.or_else(|| self.showing.remove(&upstream_id))
     }
 
     /// The era in which frames are read now.

@@ -37,6 +37,7 @@ fn append(log: &AuditLog, outcome: &str) {
         session: "s",
         outcome,
         error_code: None,
+        hidden: None,
         took_ms: 1,
     }))
     .unwrap();

@@ -334,6 +334,32 @@ fn explain_tells_a_decision_and_escapes_what_strangers_wrote() {
     );
 }
 
+#[test]
+fn explain_tells_what_became_of_a_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = "0".repeat(32);
+    let told = |outcome: &str, more: &str| {
+        let record = format!(
+            r#"{{"time":"T","kind":"outcome","decision_id":"{id}","session":"s","outcome":"{outcome}"{more},"took_ms":3}}"#
+        );
+        let log = write(folder.path(), "audit.jsonl", &record);
+        run(&["explain", &id, "--audit", &log]).1
+    };
+    expect_test::expect![[r#"
+        T  the server's answer: ok
+          session    s
+          hidden     2 entries of the list
+          took       3 ms
+    "#]]
+    .assert_eq(&told("ok", r#","hidden":2"#));
+    expect_test::expect![[r#"
+        T  the server's list was withheld, a policy did not say what it shows: policy_trap
+          session    s
+          took       3 ms
+    "#]]
+    .assert_eq(&told("policy_trap", ""));
+}
+
 /// Whoever changes a log can write anything into any member of it.
 #[test]
 fn explain_escapes_every_text_of_a_record() {

@@ -24,6 +24,7 @@ mod grants;
 mod guests;
 mod http_limits;
 mod http_upstreams;
+mod lists;
 mod permit;
 mod plugins_carried;
 mod policies;

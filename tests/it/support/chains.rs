@@ -8,7 +8,7 @@ use gatewright::policy::chain::{Chain, Member};
 use gatewright::policy::engine::{Engine, EngineSettings};
 use gatewright::policy::load::Policy;
 
-use super::policies::{Does, Guest, data_at, settings, wat_policy};
+use super::policies::{Does, Guest, data_at, hiding, settings, wat_policy};
 
 /// A policy that does it, loaded once.
 pub(crate) fn policy(mode: Mode, does: Does<'_>) -> Arc<dyn Member> {
@@ -33,6 +33,16 @@ pub(crate) fn asks_at_length(prompt: &str) -> Arc<dyn Member> {
 /// A chain of one policy.
 pub(crate) fn one(does: Does<'_>) -> Chain {
     Chain::of(vec![policy(Mode::Enforce, does)])
+}
+
+/// A chain of one policy that allows everything and hides these names.
+pub(crate) fn hides(names: &[&str]) -> Chain {
+    of_component(hiding(names))
+}
+
+/// A chain of the policy that this component is.
+pub(crate) fn of_component(component: String) -> Chain {
+    Chain::of(vec![loaded(Mode::Enforce, component)])
 }
 
 /// Each policy by whether it only observes, and its component.

@@ -183,12 +183,19 @@ impl Gate {
 
     /// Caching hints: none survive an approval or an exchange of input, and a gated result is private.
     fn uncached(&self, ticket: &Ticket, answer: Answer) -> Answer {
-        if ticket.approval.is_some() || ticket.stateful {
-            return answer.with_result_members(&[("ttlMs", "0"), ("cacheScope", PRIVATE)]);
-        }
         let result = answer.result().unwrap_or("{}");
         let hinted = object::member(result, "ttlMs");
         let scoped = object::member(result, "cacheScope");
+        if is_about_a_task(&ticket.method, result) {
+            // Its `ttlMs` is how long the task is kept.
+            return match scoped {
+                Some(_) => answer.with_result_members(&[("cacheScope", PRIVATE)]),
+                None => answer,
+            };
+        }
+        if ticket.approval.is_some() || ticket.stateful {
+            return answer.with_result_members(&[("ttlMs", "0"), ("cacheScope", PRIVATE)]);
+        }
         if matches!(self.guards.of(ticket.seam), Guard::Unset) || (hinted.is_none() && scoped.is_none()) {
             return answer;
         }
@@ -236,10 +243,16 @@ pub(super) fn capped_ttl_ms(hinted: Option<&str>) -> String {
 }
 
 fn is_input_required(result: &str) -> bool {
-    object::member(result, "resultType")
-        .and_then(object::text)
-        .as_deref()
-        == Some("input_required")
+    result_type(result).as_deref() == Some("input_required")
+}
+
+/// Whether a result hands out a task of the extension, or says how one is.
+fn is_about_a_task(method: &str, result: &str) -> bool {
+    method.starts_with("tasks/") || result_type(result).as_deref() == Some("task")
+}
+
+fn result_type(result: &str) -> Option<String> {
+    object::member(result, "resultType").and_then(object::text)
 }
 
 /// Whether params of an upstream carry a `_meta` key that only this host may use.

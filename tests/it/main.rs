@@ -13,7 +13,6 @@ mod support;
 
 mod ask_cases;
 mod audit;
-mod authoring;
 mod cache;
 mod chain;
 mod child;
@@ -21,6 +20,7 @@ mod cli;
 mod config;
 mod contract;
 mod floor_plan;
+mod golden;
 mod grants;
 mod guests;
 mod http_limits;

@@ -117,8 +117,7 @@ impl std::fmt::Display for Given {
 }
 
 /// What each of these imports is given.
-#[must_use]
-pub fn requests(imports: &[String], grants: &Grants) -> Vec<Request> {
+pub(super) fn requests(imports: &[String], grants: &Grants) -> Vec<Request> {
     let request = |import: &String| Request {
         import: import.clone(),
         given: given(import, grants),

@@ -295,8 +295,7 @@ impl Harness {
             }
         };
         for line in arrived {
-            self.seen
-                .push(serde_json::from_str(&line).expect("the host sends JSON"));
+            self.seen.push(super::upstream::read(&line));
             self.heard.push(line.clone());
             self.raw.push(line);
         }

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::harness::PausedClock;
 use super::http_upstream::HttpUpstream;
-use super::upstream::{FakeUpstream, Received};
+use super::upstream::{FakeUpstream, Received, read};
 
 /// Where the endpoint is.
 pub(crate) const PATH: &str = "/mcp";
@@ -343,6 +343,11 @@ impl HttpHarness {
         }
     }
 
+    /// The upstream that was started last answers the next request with these lines, as a script does.
+    pub(crate) fn answer_next_with(&self, script: Vec<String>) {
+        self.upstream().answer_next_with(script);
+    }
+
     /// Answers every `tools/call` that is held.
     pub(crate) async fn release(&self) {
         for upstream in self.fakes.all() {
@@ -437,8 +442,14 @@ impl Response {
 
     /// The JSON-RPC messages in it, each with its text, and no keep-alive.
     pub(crate) fn messages(&self) -> Vec<(Value, String)> {
+        let read = |text: String| (read(&text), text);
+        self.texts().into_iter().map(read).collect()
+    }
+
+    /// The same as they were sent.
+    pub(crate) fn texts(&self) -> Vec<String> {
         let text = String::from_utf8(self.body.clone()).expect("a body is UTF-8");
-        let texts: Vec<String> = if self.header("content-type") == Some("text/event-stream") {
+        if self.header("content-type") == Some("text/event-stream") {
             text.lines()
                 .filter_map(|line| line.strip_prefix("data: "))
                 .map(str::to_owned)
@@ -447,9 +458,7 @@ impl Response {
             Vec::new()
         } else {
             vec![text]
-        };
-        let read = |text: String| (serde_json::from_str(&text).expect("a message is JSON"), text);
-        texts.into_iter().map(read).collect()
+        }
     }
 }
 

@@ -81,6 +81,11 @@ impl HttpUpstream {
         self
     }
 
+    /// Answers the next gated request so.
+    pub(crate) fn answer_next_with(&self, script: Scripted) {
+        self.state.lock().unwrap().script = Some(script);
+    }
+
     /// What clients' requests left here: everything but the host's own listings.
     pub(crate) fn posted(&self) -> Vec<Posted> {
         let tape = self.state.lock().unwrap().tape.clone();

@@ -41,6 +41,19 @@ pub(crate) fn raw_member(object: &str, name: &str) -> Option<String> {
     members.get(name).map(|value| value.get().to_owned())
 }
 
+/// A message, without the members whose values `serde_json` does not take: an upstream may say anything that is JSON.
+pub(crate) fn read(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|_odd| {
+        let members: std::collections::HashMap<String, Box<RawValue>> =
+            serde_json::from_str(line).expect("the host sends JSON");
+        let read = |(name, value): (String, Box<RawValue>)| {
+            let value: Option<Value> = serde_json::from_str(value.get()).ok();
+            Some((name, value?))
+        };
+        members.into_iter().filter_map(read).collect()
+    })
+}
+
 #[derive(Default)]
 struct State {
     tape: Vec<Received>,

@@ -9,11 +9,13 @@ mod check;
 mod decide;
 mod demo;
 mod explain;
+mod inspect;
 mod member;
 mod reloads;
 #[cfg(feature = "http")]
 mod serve;
 mod status;
+mod test;
 mod wrap;
 
 use std::process::ExitCode;
@@ -62,8 +64,11 @@ enum Command {
     /// Show the gate at work: a small server, a policy, and a client that is allowed, asked and refused
     Demo(demo::Demo),
     /// Say whether a file is a policy, what it asks for, and what of it it is given
-    #[command(visible_alias = "inspect")]
     Check(check::Check),
+    /// Show what is in a policy's file: world, imports and what they are given, size, producers, digest
+    Inspect(inspect::Inspect),
+    /// Let a policy judge its cases
+    Test(test::Test),
     /// Let one policy decide one call, and print the decision as JSON
     Decide(decide::Decide),
     /// Measure how long a policy takes
@@ -88,6 +93,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Serve(_) => LOG_DEFAULT,
         Command::Wrap(_)
         | Command::Check(_)
+        | Command::Inspect(_)
+        | Command::Test(_)
         | Command::Decide(_)
         | Command::Bench(_)
         | Command::Status(_)
@@ -101,6 +108,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Demo(demo) => demo.run(),
         Command::Check(check) => check.run(),
+        Command::Inspect(inspect) => inspect.run(),
+        Command::Test(test) => test.run(),
         Command::Decide(decide) => decide.run(),
         Command::Bench(bench) => bench.run(),
         Command::Status(status) => status.run(),

@@ -14,14 +14,18 @@ pub mod engine;
 pub mod limits;
 pub mod load;
 
+pub mod anatomy;
 pub mod cases;
 pub mod chain;
+pub mod garbage;
+pub mod lints;
 pub mod lists;
 pub mod live;
 pub mod reload;
 
 mod canary;
 mod contract;
+pub(crate) mod json_of_toml;
 mod judge;
 mod sandbox;
 mod shape;

@@ -9,6 +9,7 @@ use super::raw::{RawGrant, RawMode, RawPolicy};
 use super::{ConfigError, ConfigFile, Environment, read_text, variable};
 use crate::decision::Mode;
 use crate::policy::builtin::{NAMES, builtin};
+use crate::policy::json_of_toml::object;
 use crate::policy::limits::{Grants, Limits, PolicySettings, Source};
 
 /// What stands before the name of a carried policy.
@@ -155,33 +156,6 @@ fn grants(file: &ConfigFile, raw: &RawPolicy, environment: Environment<'_>) -> R
         env: variables.into_iter().collect(),
         log: granted(RawGrant::Log),
     })
-}
-
-/// A table of the file as the JSON that a policy gets.
-fn object(table: &toml::Table) -> Result<Value, String> {
-    let members: Result<_, _> = table
-        .iter()
-        .map(|(name, value)| Ok::<_, String>((name.clone(), json(value)?)))
-        .collect();
-    members.map(Value::Object)
-}
-
-fn json(value: &toml::Value) -> Result<Value, String> {
-    match value {
-        toml::Value::String(text) => Ok(Value::from(text.as_str())),
-        toml::Value::Integer(number) => Ok(Value::from(*number)),
-        toml::Value::Boolean(truth) => Ok(Value::from(*truth)),
-        toml::Value::Float(number) => serde_json::Number::from_f64(*number)
-            .map(Value::Number)
-            .ok_or_else(|| format!("JSON has no number {number}")),
-        toml::Value::Datetime(time) => Err(format!("JSON has no dates; write \"{time}\" as a text")),
-        toml::Value::Array(values) => values
-            .iter()
-            .map(json)
-            .collect::<Result<_, _>>()
-            .map(Value::Array),
-        toml::Value::Table(table) => object(table),
-    }
 }
 
 /// The text itself, when it is one JSON object.

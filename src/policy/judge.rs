@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::str::Utf8Error;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub(super) struct Guest {
     pub(super) visible: Option<ComponentExportIndex>,
     /// Whether it imports WASI, so that it can wait inside a host call, where no epoch ends it.
     pub(super) waits: bool,
+    /// Whether a judgement used anything of WASI.
+    pub(super) used_imports: AtomicBool,
 }
 
 /// An instance that was started and configured.
@@ -141,6 +144,9 @@ impl Guest {
 
     fn finish<T>(&self, store: Store<State>, answer: Result<T, Failure>) -> Result<T, Failure> {
         self.report(&store);
+        if store.data().used_wasi() {
+            self.used_imports.store(true, Ordering::Relaxed);
+        }
         if answer.is_err() {
             self.engine.retire(store);
         }

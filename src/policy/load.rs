@@ -1,5 +1,6 @@
 //! From a file to a policy in force: read, looked at, compiled, linked, and tried once.
 
+mod blank;
 mod error;
 mod facts;
 mod snapshot;
@@ -8,11 +9,13 @@ mod trial;
 mod world;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use wasmtime::component::{Component, ComponentExportIndex};
 
+pub use blank::Blank;
 pub use error::LoadError;
-pub use facts::{Configured, Facts, Given, Request};
+pub use facts::{Configured, Facts, Given, Request, requests};
 use snapshot::Taken;
 pub(super) use source::read_file;
 use world::Linked;
@@ -80,26 +83,7 @@ impl Policy {
         cache: Option<&Cache>,
     ) -> Result<Self, LoadError> {
         let policy = settings.name.clone();
-        let host = |reason: String| LoadError::Host {
-            policy: policy.clone(),
-            reason,
-        };
-        // What is said while loading goes where the caller's own lines go.
-        let listener = tracing::dispatcher::get_default(Clone::clone);
-        std::thread::scope(|scope| {
-            // A thread of its own: its stack is known to be deep enough, and a runtime that waits
-            // for host calls can be entered there whether or not the caller is in one.
-            let thread = std::thread::Builder::new()
-                .name("gatewright-load".to_owned())
-                .stack_size(LOADER_STACK_BYTES)
-                .spawn_scoped(scope, || {
-                    tracing::dispatcher::with_default(&listener, || load(engine, settings, cache))
-                })
-                .map_err(|error| host(format!("no thread: {error}")))?;
-            thread
-                .join()
-                .unwrap_or_else(|_panic| Err(host("the host panicked".to_owned())))
-        })
+        on_loader_thread(&policy, || load(engine, settings, cache))
     }
 
     /// How the policy is called in messages and records.
@@ -118,6 +102,12 @@ impl Policy {
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// Whether any judgement so far used anything of what the component imports.
+    #[must_use]
+    pub fn used_imports(&self) -> bool {
+        self.guest.used_imports.load(Ordering::Relaxed)
     }
 
     /// What is known of it.
@@ -152,13 +142,44 @@ impl Policy {
     }
 }
 
+/// The component of these settings, after the first look at its bytes.
+pub(super) fn component_bytes(settings: &PolicySettings) -> Result<Vec<u8>, LoadError> {
+    let name = settings.name.as_str();
+    let bytes = source::wasm(name, source::read(name, settings)?)?;
+    shape::check(&bytes, &settings.limits).map_err(|misshapen| misshapen_error(name, misshapen))?;
+    Ok(bytes)
+}
+
+/// Runs `work` on a thread whose stack is known to be deep enough, and where a runtime that waits for host calls can
+/// be entered whether or not the caller is in one.
+fn on_loader_thread<T: Send>(
+    policy: &str,
+    work: impl FnOnce() -> Result<T, LoadError> + Send,
+) -> Result<T, LoadError> {
+    let host = |reason: String| LoadError::Host {
+        policy: policy.to_owned(),
+        reason,
+    };
+    // What is said while loading goes where the caller's own lines go.
+    let listener = tracing::dispatcher::get_default(Clone::clone);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("gatewright-load".to_owned())
+            .stack_size(LOADER_STACK_BYTES)
+            .spawn_scoped(scope, || tracing::dispatcher::with_default(&listener, work))
+            .map_err(|error| host(format!("no thread: {error}")))?;
+        thread
+            .join()
+            .unwrap_or_else(|_panic| Err(host("the host panicked".to_owned())))
+    })
+}
+
 #[expect(clippy::disallowed_methods, reason = "measures real work")]
 fn load(engine: &Arc<Engine>, settings: PolicySettings, cache: Option<&Cache>) -> Result<Policy, LoadError> {
     let start = std::time::Instant::now();
     let name = settings.name.clone();
     check_limits(engine, &name, &settings.limits)?;
-    let bytes = source::wasm(&name, source::read(&name, &settings)?)?;
-    shape::check(&bytes, &settings.limits).map_err(|misshapen| misshapen_error(&name, misshapen))?;
+    let bytes = component_bytes(&settings)?;
     let config_json = match settings.config_json.trim() {
         "" => NO_CONFIGURATION.to_owned(),
         _ => settings.config_json,
@@ -308,6 +329,7 @@ fn guest(
         configure,
         visible: linked.visible,
         waits: !linked.imports.is_empty(),
+        used_imports: AtomicBool::new(false),
     }
 }
 

@@ -104,6 +104,11 @@ impl State {
         }
     }
 
+    /// Whether the guest used anything of WASI.
+    pub(super) fn used_wasi(&self) -> bool {
+        self.wasi.is_some()
+    }
+
     /// Whether the guest holds anything of WASI: a stream, a pollable.
     pub(super) fn holds_handles(&self) -> bool {
         self.wasi.as_ref().is_some_and(|wasi| !wasi.table.is_empty())

@@ -51,7 +51,9 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
 fn help_and_version() {
     let (code, stdout, _) = run(&["--help"]);
     assert_eq!(0, code);
-    for command in ["wrap", "demo", "check", "decide", "explain", "audit"] {
+    for command in [
+        "wrap", "demo", "check", "inspect", "test", "decide", "explain", "audit",
+    ] {
         assert!(stdout.contains(&format!("  {command} ")), "{stdout}");
         let (code, stdout, _) = run(&[command, "--help"]);
         assert!(code == 0 && !stdout.is_empty(), "{command}");

@@ -13,6 +13,7 @@ mod support;
 
 mod ask_cases;
 mod audit;
+mod authoring;
 mod cache;
 mod chain;
 mod child;

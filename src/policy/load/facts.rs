@@ -117,7 +117,8 @@ impl std::fmt::Display for Given {
 }
 
 /// What each of these imports is given.
-pub(super) fn requests(imports: &[String], grants: &Grants) -> Vec<Request> {
+#[must_use]
+pub fn requests(imports: &[String], grants: &Grants) -> Vec<Request> {
     let request = |import: &String| Request {
         import: import.clone(),
         given: given(import, grants),

@@ -2,20 +2,18 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::policy::cases::{CASES_BYTES_MAX, Format, beside};
 use crate::policy::limits::PolicySettings;
 use crate::policy::load::{LoadError, read_file};
 use crate::vocabulary::Digest;
-
-/// The longest file of cases, in bytes.
-const CASES_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A component and its cases, whole and of the same moment.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub(super) component: Vec<u8>,
-    pub(super) cases: Option<Vec<u8>>,
+    pub(super) cases: Option<(Vec<u8>, Format)>,
     /// Over both.
     pub(super) digest: Digest,
 }
@@ -31,11 +29,16 @@ impl Generation {
         let policy = settings.name.as_str();
         let component = read_file(policy, &resolved, settings.limits.file_bytes_max)
             .map_err(|error| named(error, path))?;
-        let cases = match cases_path(path, &resolved) {
-            Some(cases) => read_if_there(policy, &cases)?,
+        // Named as the path is that was given, and beside what it leads to.
+        let named_as_given = path.file_name().zip(resolved.parent());
+        let cases = match named_as_given {
+            Some((name, folder)) => read_beside(policy, &folder.join(name))?,
             None => None,
         };
-        let parts = [Some(component.as_slice()), cases.as_deref()];
+        let parts = [
+            Some(component.as_slice()),
+            cases.as_ref().map(|(cases, _)| cases.as_slice()),
+        ];
         let digest = Digest::of_parts(parts.into_iter().flatten());
         Ok(Self {
             component,
@@ -45,15 +48,17 @@ impl Generation {
     }
 }
 
-/// `NAME.cases.json` beside what the path leads to.
-fn cases_path(path: &Path, resolved: &Path) -> Option<PathBuf> {
-    let name = format!("{}.cases.json", path.file_stem()?.to_string_lossy());
-    Some(resolved.parent()?.join(name))
-}
-
-fn read_if_there(policy: &str, path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
-    match read_file(policy, path, CASES_BYTES_MAX) {
-        Ok(cases) => Ok(Some(cases)),
+fn read_beside(policy: &str, path: &Path) -> Result<Option<(Vec<u8>, Format)>, LoadError> {
+    let cases = beside(path).map_err(|error| LoadError::Cases {
+        policy: policy.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let Some((path, format)) = cases else {
+        return Ok(None);
+    };
+    match read_file(policy, &path, CASES_BYTES_MAX) {
+        Ok(cases) => Ok(Some((cases, format))),
+        // It went away just now.
         Err(LoadError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }

@@ -6,10 +6,11 @@ use super::generation::Generation;
 use crate::clock::Clock;
 use crate::decision::Seam;
 use crate::policy::cache::Cache;
+use crate::policy::canary;
+use crate::policy::cases::{self, Origin};
 use crate::policy::engine::Engine;
 use crate::policy::limits::{PolicySettings, Source};
 use crate::policy::load::{LoadError, Policy};
-use crate::policy::{canary, cases};
 use crate::vocabulary::Digest;
 
 /// What every policy of a chain shares.
@@ -73,15 +74,21 @@ impl Loader {
         settings: &PolicySettings,
         generation: &Generation,
     ) -> Result<Policy, LoadError> {
-        let policy = self.load_bytes(PolicySettings {
+        let settings = PolicySettings {
             source: Source::Bytes {
                 name: settings.name.clone(),
                 bytes: generation.component.clone().into(),
             },
             ..settings.clone()
-        })?;
-        if let Some(cases_json) = &generation.cases {
-            cases::passes(&policy, cases_json).map_err(|reason| LoadError::Cases {
+        };
+        let policy = self.load_bytes(settings.clone())?;
+        if let Some((cases, format)) = &generation.cases {
+            let origin = Origin {
+                engine: &self.engine,
+                settings: &settings,
+                cache: self.cache.as_deref(),
+            };
+            cases::pass(&policy, origin, cases, *format).map_err(|reason| LoadError::Cases {
                 policy: settings.name.clone(),
                 reason,
             })?;

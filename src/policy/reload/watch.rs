@@ -42,7 +42,7 @@ impl Watch {
     }
 
     /// Watches the folders in which these files lie, and those that were made anew in their place.
-    pub(super) fn follow(&mut self, files: &[PathBuf]) {
+    pub fn follow(&mut self, files: &[PathBuf]) {
         let Some(watcher) = &mut self.watcher else {
             return;
         };
@@ -58,7 +58,7 @@ impl Watch {
     }
 
     /// Resolves when something was heard since the last time. Dropping it loses nothing.
-    pub(super) async fn heard(&self) {
+    pub async fn heard(&self) {
         self.heard.notified().await;
     }
 }

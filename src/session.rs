@@ -1,6 +1,7 @@
 //! One client's conversation with one upstream: who may answer what, and in which order.
 //!
-//! Two loops run side by side, one over what the client sends and one over what the upstream sends.
+//! Three loops run side by side: over what the client sends, over what the upstream sends, and over policies that come
+//! into force and show other entries of lists.
 //! The client's frames are taken in order: a request is judged and forwarded, refused, or parked
 //! before the next frame is read, so that a parked call holds up nobody and nothing overtakes.
 //!
@@ -246,6 +247,7 @@ impl Session {
             }
             std::future::pending::<()>().await;
         };
+        let from_policies = self.announce();
         let from_client = async {
             let stopped = tokio::select! {
                 // The stop comes first, so that nothing new starts after it.
@@ -271,9 +273,10 @@ impl Session {
             self.give_up().await;
         };
         tokio::select! {
-            // Order does not matter: the upstream's side never ends by itself.
+            // Order does not matter: the sides of the upstream and of the policies never end by themselves.
             () = from_client => {}
             () = from_upstream => {}
+            () = from_policies => {}
             () = late => {}
         }
         let state = self.state();

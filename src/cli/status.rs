@@ -178,6 +178,9 @@ fn told(status: &Value) -> String {
             number(policy, "reloads_ok"),
             number(policy, "reloads_failed"),
         );
+        if policy.get("hides") == Some(&Value::Bool(true)) {
+            words.push_str("         says which entries of lists are shown\n");
+        }
         if let Some(failure) = policy.get("failure").filter(|failure| !failure.is_null()) {
             let _infallible = writeln!(
                 words,

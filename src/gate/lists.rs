@@ -1,15 +1,19 @@
-//! Lists on the way back: what the policies hide is left out of them.
+//! Lists on the way back: what the policies hide is left out of them, and clients are told that this can change.
 //!
 //! Hiding is not denying: the use of what is hidden is judged as if it were shown.
 //!
 //! INVARIANT: an entry leaves only when it was read in the one way in which it can be read, and the chain showed it.
 //! What cannot be read so is not delivered, and a chain that does not say what it shows refuses the list.
 
+use tokio::sync::watch;
+
 use super::Gate;
 use super::deliver::{PRIVATE, Ticket, Undeliverable, capped_ttl_ms};
-use crate::decision::{Fault, Kind};
+use crate::decision::{Fault, Kind, Seam};
 use crate::seam::{Authorizer, Entry, Guard, Listing};
+use crate::vocabulary::Digest;
 use crate::wire::era::Era;
+use crate::wire::list::Told;
 use crate::wire::refusal::Refusal;
 use crate::wire::upstream_frame::Answer;
 use crate::wire::{list, object};
@@ -33,6 +37,47 @@ pub enum NotShown {
 }
 
 impl Gate {
+    /// Follows what decides which entries lists of one seam show; none where nothing ever will.
+    #[must_use]
+    pub fn follow_hiding(&self, seam: Seam) -> Option<watch::Receiver<Option<Digest>>> {
+        match self.guards.of(seam) {
+            Guard::Chain(chain) => Some(chain.hiding()),
+            Guard::Unset => None,
+        }
+    }
+
+    /// Whether policies have a say in what this list shows, so that it can change with them.
+    #[must_use]
+    pub fn changes(&self, told: Told) -> bool {
+        self.follow_hiding(told.seam())
+            .is_some_and(|hiding| hiding.borrow().is_some())
+    }
+
+    /// An answer to `initialize` or `server/discover` that says of which lists changes will be told.
+    ///
+    /// From 2026-07-28 on they are told on subscriptions, which not every server has; there the client goes by the
+    /// time for which it may keep the list.
+    #[must_use]
+    pub fn announcing(&self, era: Era, answer: Answer) -> Answer {
+        let result = answer.result().unwrap_or("{}");
+        let capabilities = object::member(result, "capabilities").unwrap_or("{}");
+        if era == Era::Stateless && !list::has_subscriptions(capabilities) {
+            return answer;
+        }
+        let mut announced = capabilities.to_owned();
+        for told in list::served(capabilities) {
+            if self.changes(told) {
+                let capability = object::member(capabilities, told.capability()).unwrap_or("{}");
+                let capability = object::with_member(capability, "listChanged", Some("true"));
+                announced = object::with_member(&announced, told.capability(), Some(&capability));
+            }
+        }
+        if announced == capabilities {
+            return answer;
+        }
+        answer.with_result_members(&[("capabilities", &announced)])
+    }
+
     /// Whether policies have a say in what the answer to this request shows.
     #[must_use]
     pub fn hides(&self, ticket: &Ticket) -> bool {

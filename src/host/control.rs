@@ -158,6 +158,7 @@ fn policy_json(policy: &PolicyStatus) -> Value {
         "digest": policy.digest.to_string(),
         "loaded_unix_ms": policy.loaded_unix_ms,
         "configured": policy.configured,
+        "hides": policy.hides,
         "reloads_ok": policy.reloads_ok,
         "reloads_failed": policy.reloads_failed,
         "failure": policy.failure.as_ref().map(failure_json),

@@ -37,7 +37,7 @@ pub struct Viewing<'a> {
 }
 
 /// Whether this policy hides entries. One that only observes hides nothing.
-fn hides(member: &dyn Member) -> bool {
+pub(super) fn hides(member: &dyn Member) -> bool {
     match member.mode() {
         Mode::Enforce => member.hides(),
         Mode::Observe => false,

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::chain::{Chain, Member};
 use super::limits::{PolicySettings, Source};
+use super::lists::hides;
 use super::live::LiveChain;
 use super::load::{LoadError, Policy};
 use super::text::escaped;
@@ -206,6 +207,7 @@ impl Reloader {
                 policy: settings.name.clone(),
                 digest: policy.digest(),
                 configured: policy.facts().configured.to_string(),
+                hides: hides(&policy),
                 loaded_unix_ms: self.loader.clock.now_unix_ms(),
                 failure: None,
                 reloads_ok: 0,
@@ -395,10 +397,14 @@ impl Slot {
     /// Says that the new policy is in force, once it is.
     fn announce(&self, old: Digest, loader: &Loader, board: &Board) {
         let (digest, loaded_unix_ms) = (self.policy.digest(), loader.clock.now_unix_ms());
-        let configured = self.policy.facts().configured.to_string();
+        let (configured, hides) = (
+            self.policy.facts().configured.to_string(),
+            hides(self.policy.as_ref()),
+        );
         board.of(self.at, |status| {
             status.digest = digest;
             status.configured = configured;
+            status.hides = hides;
             status.loaded_unix_ms = loaded_unix_ms;
             status.failure = None;
             status.reloads_ok += 1;

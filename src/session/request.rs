@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
 use super::client::START_REFUSED;
-use super::state::{Forwarded, InFlight, Opening, Stage};
+use super::state::{Forwarded, InFlight, Opening, Stage, Subscribed};
 use super::{CallDesk, Envelope, Exchange, Session, Source, To, Turn};
 use crate::audit::{OutcomeRecord, Record};
 use crate::decision::Seam;
@@ -20,7 +20,7 @@ use crate::wire::era::{ClientCapabilities, Era, RequestMeta};
 use crate::wire::frame::Request;
 use crate::wire::method::{Lifecycle, Route, route};
 use crate::wire::shape::{Judged, ShapeError};
-use crate::wire::{mirror, object, refusal};
+use crate::wire::{list, mirror, object, refusal};
 
 /// The one request that stays open until the upstream ends it.
 const LISTEN: &str = "subscriptions/listen";
@@ -57,6 +57,7 @@ impl Session {
                 progress_token: None,
                 ticket: None,
                 opens,
+                subscribed: Subscribed::default(),
                 since: Instant::now(),
             };
             session
@@ -109,6 +110,7 @@ impl Session {
             return;
         };
         let progress_token = progress_token(&request);
+        let subscribed = subscribed(&request);
         let listed = match route(request.method()) {
             Route::Gated { listed, .. } => listed,
             Route::Lifecycle(_) => false,
@@ -139,6 +141,7 @@ impl Session {
                     progress_token,
                     ticket: Some(*ticket),
                     opens: None,
+                    subscribed,
                     since: Instant::now(),
                 };
                 self.forward(Cleared::Permit(permit), tool, forwarded, flight, turn)
@@ -322,6 +325,7 @@ impl Session {
         let flight = self.state().in_flight.remove(exchange);
         match flight {
             Some(flight) => {
+                self.tell_again().await;
                 self.send(To::Answer(exchange.clone(), source), line).await;
                 flight.over.cancel();
             }
@@ -383,4 +387,18 @@ fn progress_token(request: &Request) -> Option<String> {
         .params()
         .and_then(|params| object::member(params, "_meta"))?;
     object::member(meta, "progressToken").map(str::to_owned)
+}
+
+/// The lists of whose changes the client wants to hear on the stream of this request.
+fn subscribed(request: &Request) -> Subscribed {
+    let filter = match request.method() {
+        LISTEN => request
+            .params()
+            .and_then(|params| object::member(params, "notifications")),
+        _ => None,
+    };
+    Subscribed {
+        asked: filter.map(list::asked).unwrap_or_default(),
+        promised: Vec::new(),
+    }
 }

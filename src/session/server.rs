@@ -15,12 +15,9 @@ use crate::upstream::{Answered, Arrival, UpstreamFault};
 use crate::wire::era::Era;
 use crate::wire::frame::Notification;
 use crate::wire::id::RequestId;
+use crate::wire::list::{self, SUBSCRIPTION_ID};
 use crate::wire::object;
 use crate::wire::upstream_frame::{Answer, UpstreamRequest};
-
-/// Names the stream to which a notification of revision 2026-07-28 belongs: the id of its
-/// `subscriptions/listen` request, which this host maps like every other id.
-const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// How long a client may take to hear that nothing more comes; one that does not read must not hold up the end.
 const TOLD_WITHIN: Duration = Duration::from_millis(250);
@@ -50,6 +47,10 @@ impl Session {
             return;
         };
         self.state().opened(&forwarded, &answer);
+        let answer = match forwarded.opens {
+            Some(Opening::Settled(era)) => self.gate.announcing(era, answer),
+            Some(Opening::Undecided | Opening::Initializing) | None => answer,
+        };
         let answer = named_for_the_client(answer, &forwarded.exchange.id);
         if let Some(ticket) = &forwarded.ticket
             && self.gate.hides(ticket)
@@ -145,6 +146,10 @@ impl Session {
         } else {
             self.state().named_for_the_client(notification, about)
         };
+        let named = named.map(|(to, notification)| {
+            let promised = self.promised(&to, notification);
+            (to, promised)
+        });
         let sent = match named {
             Some((to, notification)) => self.send(to, notification.to_line()).await,
             None => false,
@@ -202,6 +207,7 @@ impl Conversation {
                 if let Some(revision) = object::member(result, "protocolVersion").and_then(object::text) {
                     self.revision = revision;
                 }
+                self.lists = list::served(object::member(result, "capabilities").unwrap_or("{}"));
             }
             (Some(Opening::Settled(Era::Handshake)), None) => self.opening = Opening::Undecided,
             (Some(Opening::Settled(Era::Stateless)), Some(_)) if self.opening == Opening::Undecided => {

@@ -13,6 +13,7 @@ use crate::gate::deliver::Ticket;
 use crate::vocabulary::Principal;
 use crate::wire::era::{ClientCapabilities, Era, RequestMeta};
 use crate::wire::id::RequestId;
+use crate::wire::list::Told;
 
 /// Requests of one session that may be in flight at the same time.
 pub(super) const IN_FLIGHT_MAX: usize = 4096;
@@ -61,7 +62,16 @@ pub(super) struct Forwarded {
     pub(super) progress_token: Option<String>,
     pub(super) ticket: Option<Ticket>,
     pub(super) opens: Option<Opening>,
+    pub(super) subscribed: Subscribed,
     pub(super) since: tokio::time::Instant,
+}
+
+/// The lists of whose changes a request wants to hear (2026-07-28).
+#[derive(Debug, Default)]
+pub(super) struct Subscribed {
+    pub(super) asked: Vec<Told>,
+    /// Those for which this was promised. Nothing comes before the promise.
+    pub(super) promised: Vec<Told>,
 }
 
 /// A conversation.
@@ -72,6 +82,10 @@ pub(super) struct Conversation {
     pub(super) opening: Opening,
     pub(super) revision: String,
     pub(super) client_info: String,
+    /// The lists that the server has, in a session of the 2025 revisions.
+    pub(super) lists: Vec<Told>,
+    /// Lists of whose changes the client could not be told yet.
+    pub(super) untold: Vec<Told>,
     pub(super) capabilities: ClientCapabilities,
     pub(super) in_flight: HashMap<Exchange, InFlight>,
     pub(super) forwarded: HashMap<u64, Forwarded>,
@@ -93,6 +107,8 @@ impl Conversation {
             opening: Opening::Undecided,
             revision: String::new(),
             client_info: String::new(),
+            lists: Vec::new(),
+            untold: Vec::new(),
             capabilities: ClientCapabilities::default(),
             in_flight: HashMap::new(),
             forwarded: HashMap::new(),

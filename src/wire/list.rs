@@ -5,10 +5,16 @@
 //! else. So here the members on the way to a name stand once and are spelled exactly, and each entry passes the
 //! strict scan.
 
+use bytes::Bytes;
+
 use super::frame::is_variant;
 use super::object;
 use super::scan::{ScanError, ScanLimits, scan};
-use crate::decision::Kind;
+use crate::decision::{Kind, Seam};
+
+/// Names the stream to which a notification of revision 2026-07-28 belongs: the id of its `subscriptions/listen`
+/// request.
+pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The deepest nesting of one entry, as of a client's frame.
 const ENTRY_DEPTH_MAX: usize = 64;
@@ -186,6 +192,89 @@ impl List<'_> {
     }
 }
 
+/// A list of which clients can be told that it has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The tools.
+    Tools,
+    /// The prompts.
+    Prompts,
+    /// The resources, and their templates.
+    Resources,
+}
+
+impl Told {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
+
+    /// The seam whose chain says what it shows.
+    #[must_use]
+    pub fn seam(self) -> Seam {
+        match self {
+            Self::Tools => Kind::Tool.seam(),
+            Self::Prompts => Kind::Prompt.seam(),
+            Self::Resources => Kind::Resource.seam(),
+        }
+    }
+
+    /// The capability that a server with this list declares.
+    #[must_use]
+    pub fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+        }
+    }
+
+    /// The member of a subscription's filter that asks for word of its changes (2026-07-28).
+    #[must_use]
+    pub fn filter(self) -> &'static str {
+        match self {
+            Self::Tools => "toolsListChanged",
+            Self::Prompts => "promptsListChanged",
+            Self::Resources => "resourcesListChanged",
+        }
+    }
+
+    /// The notification that it has changed, as a line. `subscription` is the raw id of the client's request for it,
+    /// where there are such.
+    #[must_use]
+    pub fn changed(self, subscription: Option<&str>) -> Bytes {
+        let list = self.capability();
+        let params = subscription.map(|id| format!(r#","params":{{"_meta":{{"{SUBSCRIPTION_ID}":{id}}}}}"#));
+        let params = params.unwrap_or_default();
+        Bytes::from(format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\"{params}}}\n"
+        ))
+    }
+}
+
+/// The lists that a server has, by its raw capabilities.
+#[must_use]
+pub fn served(capabilities: &str) -> Vec<Told> {
+    let has = |told: &Told| object::member(capabilities, told.capability()).is_some_and(object::is_object);
+    Told::ALL.into_iter().filter(has).collect()
+}
+
+/// The lists of which the raw filter of a subscription asks for changes, or of which its acknowledgement promises them.
+#[must_use]
+pub fn asked(filter: &str) -> Vec<Told> {
+    let asks = |told: &Told| object::member(filter, told.filter()) == Some("true");
+    Told::ALL.into_iter().filter(asks).collect()
+}
+
+/// Whether a server with these capabilities has subscriptions (2026-07-28): it declares something that comes on them.
+#[must_use]
+pub fn has_subscriptions(capabilities: &str) -> bool {
+    Told::ALL.into_iter().any(|told| {
+        let capability = object::member(capabilities, told.capability()).unwrap_or_default();
+        ["listChanged", "subscribe"]
+            .iter()
+            .any(|name| object::member(capability, name) == Some("true"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,5 +413,29 @@ mod tests {
         );
         let empty = read(Kind::Tool, r#"{"tools":[ ]}"#).unwrap();
         assert_eq!(None, empty.with_only(&[]));
+    }
+
+    #[test]
+    fn word_of_a_change() {
+        let line = |told: Told, id| String::from_utf8(told.changed(id).to_vec()).unwrap();
+        assert_eq!(
+            "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n",
+            line(Told::Tools, None)
+        );
+        assert_eq!(
+            "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/list_changed\",\"params\":{\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":\"a\"}}}\n",
+            line(Told::Resources, Some(r#""a""#))
+        );
+        assert_eq!(
+            vec![Told::Tools, Told::Resources],
+            asked(r#"{"resourcesListChanged":true,"promptsListChanged":"true","toolsListChanged":true}"#)
+        );
+        assert_eq!(vec![Told::Prompts], served(r#"{"tools":true,"prompts":{}}"#));
+        assert!(has_subscriptions(
+            r#"{"tools":{},"resources":{"subscribe":true}}"#
+        ));
+        assert!(!has_subscriptions(
+            r#"{"tools":{"listChanged":false},"logging":{"listChanged":true}}"#
+        ));
     }
 }

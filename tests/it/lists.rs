@@ -18,7 +18,7 @@ use crate::support::http_upstream::{HttpUpstream, Scripted};
 use crate::support::policies::{Does, Guest};
 
 /// Eras and transports.
-const WAYS: [(&str, &str); 4] = [
+pub(crate) const WAYS: [(&str, &str); 4] = [
     ("2025", "stdio"),
     ("2025", "http"),
     ("2026", "stdio"),
@@ -43,7 +43,7 @@ fn both(chain: impl Fn() -> Chain) -> Guards {
     }
 }
 
-async fn session(era: &'static str, transport: &str, guards: Guards) -> Harness {
+pub(crate) async fn session(era: &'static str, transport: &str, guards: Guards) -> Harness {
     let settings = Settings::default();
     if transport == "http" {
         return Harness::start_over_http(guards, settings, era, "2025-11-25", &json!({})).await;
@@ -54,7 +54,7 @@ async fn session(era: &'static str, transport: &str, guards: Guards) -> Harness 
 }
 
 /// A request with these params, as the era has it.
-fn request(era: &str, id: u64, method: &str, params: Value) -> String {
+pub(crate) fn request(era: &str, id: u64, method: &str, params: Value) -> String {
     let mut params = params;
     if era == "2026" {
         params["_meta"] = json!({

@@ -26,6 +26,7 @@ mod grants;
 mod guests;
 mod http_limits;
 mod http_upstreams;
+mod list_changes;
 mod lists;
 mod permit;
 mod plugins_carried;

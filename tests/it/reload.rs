@@ -7,6 +7,7 @@ mod cases;
 mod counts;
 mod files;
 mod hangup;
+mod lists;
 mod load;
 
 use std::path::Path;

@@ -20,6 +20,8 @@ pub struct PolicyStatus {
     pub digest: Digest,
     /// When it takes its configuration, in words.
     pub configured: String,
+    /// Whether it says which entries of lists are shown, and that counts.
+    pub hides: bool,
     /// When it came into force, in milliseconds since 1970.
     pub loaded_unix_ms: u64,
     /// What was found since then and is not in force.

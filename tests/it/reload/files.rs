@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::policies::{Does, Guest, wat_policy};
+use crate::support::policies::{Does, Guest, hiding, wat_policy};
 
 /// The bytes that a case means.
 pub(super) fn content(name: &str) -> Vec<u8> {
@@ -17,6 +17,8 @@ pub(super) fn content(name: &str) -> Vec<u8> {
         "allow-all" => wasm(&wat_policy(Does::Allow)),
         "deny-all" => wasm(&wat_policy(Does::Deny("no"))),
         "ask-all" => wasm(&wat_policy(Does::Ask("sure?"))),
+        "shows-all" => wasm(&hiding(&[])),
+        "hides-danger" => wasm(&hiding(&["danger"])),
         "traps" => wasm(&wat_policy(Does::Trap)),
         "large-allow" => large(Does::Allow, 'a'),
         "large-a" => large(Does::Allow, 'a'),

@@ -10,6 +10,8 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::policies::hiding;
+
 /// A server that answers everything, in a language that every test machine has.
 const SERVER: &str = r#"
 import json, sys
@@ -72,16 +74,13 @@ impl Gate {
         let id = self.next_id;
         self.next_id += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
-        serde_json::from_str(
-            &self
-                .stdout
-                .as_mut()
-                .unwrap()
-                .next()
-                .expect("the gate answers")
-                .unwrap(),
-        )
-        .unwrap()
+        self.heard()
+    }
+
+    /// The next message for the client.
+    fn heard(&mut self) -> Value {
+        let line = self.stdout.as_mut().unwrap().next();
+        serde_json::from_str(&line.expect("the gate answers").unwrap()).unwrap()
     }
 
     /// The code of the refusal of a call, or none when it ran; and whether the list could be read.
@@ -292,6 +291,42 @@ fn a_policy_file_is_followed() {
     super::files::write_and_rename(&policy, &super::files::content("deny-all"));
     let _line = gate.logged("policy replaced");
     assert_eq!((Some("denied".to_owned()), true), gate.served());
+    gate.end();
+}
+
+/// By a signal and by its file, a policy comes into force that shows something else.
+#[test]
+fn a_client_hears_that_its_lists_have_changed() {
+    let mut gate = Gate::start();
+    let policy = gate.path("p.wat");
+    let file = |hidden: &[&str]| super::files::write_and_rename(&policy, hiding(hidden).as_bytes());
+    let tools = |gate: &mut Gate| gate.request("tools/list", &json!({}))["result"]["tools"].clone();
+    let hides = |gate: &Gate| gate.status()["policies"][0]["hides"].clone();
+    assert_eq!(
+        (json!("a"), json!(false)),
+        (tools(&mut gate)[0]["name"].clone(), hides(&gate))
+    );
+    file(&["a"]);
+    gate.configure(&ALLOW.replacen("builtin:allow-all", "p.wat", 1));
+    gate.hang_up();
+    let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+    assert_eq!(changed, gate.heard());
+    assert_eq!((json!([]), json!(true)), (tools(&mut gate), hides(&gate)));
+    let shown = gatewright(&gate.folder).arg("status").output().unwrap();
+    let said = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(
+        1,
+        said.matches("says which entries of lists are shown").count(),
+        "{said}"
+    );
+    file(&["b"]);
+    assert_eq!(changed, gate.heard());
+    assert_eq!(json!("a"), tools(&mut gate)[0]["name"]);
+    gate.configure(ALLOW);
+    gate.hang_up();
+    assert_eq!(changed, gate.heard());
+    let _line = gate.logged("every policy was loaded anew");
+    assert_eq!(json!(false), hides(&gate));
     gate.end();
 }
 

@@ -59,6 +59,8 @@ struct State {
     tape: Vec<Received>,
     held: Vec<Value>,
     tools: Vec<Value>,
+    /// In the place of the usual capabilities.
+    capabilities: Option<Value>,
     stateless: bool,
     script: Option<Vec<String>>,
     closed: bool,
@@ -110,6 +112,11 @@ impl FakeUpstream {
 
     pub(crate) fn list_tool(&self, tool: Value) {
         self.state.lock().unwrap().tools.push(tool);
+    }
+
+    /// From now on it declares these capabilities.
+    pub(crate) fn declare(&self, capabilities: Value) {
+        self.state.lock().unwrap().capabilities = Some(capabilities);
     }
 
     /// What a client's requests left here: everything but the host's own listings.
@@ -242,6 +249,9 @@ impl FakeUpstream {
             "tasks/list" => json!({"tasks": []}),
             _ => json!({}),
         };
+        if let (Some(capabilities), Some(declared)) = (&state.capabilities, result.get_mut("capabilities")) {
+            *declared = capabilities.clone();
+        }
         if state.stateless {
             result["resultType"] = json!("complete");
         }

@@ -12,6 +12,7 @@ pub mod deliver;
 mod listen;
 pub mod lists;
 pub mod permit;
+mod pieces;
 mod record;
 pub mod refuse;
 pub mod sensitive;

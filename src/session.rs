@@ -9,6 +9,7 @@
 
 mod client;
 mod lists;
+mod pieces;
 mod request;
 mod server;
 mod state;
@@ -34,6 +35,7 @@ use crate::vocabulary::Principal;
 use crate::wire::frame::ClientFrame;
 use crate::wire::id::RequestId;
 use crate::wire::line::Line;
+use crate::wire::long_answer::Piece;
 use crate::wire::scan::ScanLimits;
 use state::Conversation;
 
@@ -109,6 +111,12 @@ pub trait Outlet: Send + Sync + fmt::Debug {
 
     /// The exchange ends without an answer: the client took its request back.
     fn over(&self, exchange: &Exchange);
+
+    /// Takes the answer of an exchange in pieces, after which nothing more comes for it; none when it cannot.
+    /// Without [`Piece::End`] the answer broke off, and its client must not take what came for one.
+    fn in_pieces(&self, _exchange: &Exchange, _source: Source) -> Option<mpsc::Sender<Piece>> {
+        None
+    }
 }
 
 /// A client to which everything goes on one stream, in order.

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::gate::permit::{Cleared, Relay, Ungated};
 use crate::wire::line::{Line, LineSplitter};
+use crate::wire::long_answer::Piece;
 use crate::wire::upstream_frame::{self, Answer, Unreadable, UpstreamFrame};
 
 /// Lines that wait for the upstream to read them; then whoever sends waits.
@@ -85,8 +86,23 @@ pub enum Incoming {
         /// The HTTP status under which it came as the answer.
         http_status: Option<u16>,
     },
+    /// What may become a long answer has begun.
+    Long(Long),
     /// The request with this id will have no answer.
     Failed(u64, UpstreamFault),
+}
+
+/// The beginning of a message that may become a long answer. Whoever drops it gets the message as a whole.
+#[derive(Debug)]
+pub struct Long {
+    /// The request on whose stream it comes.
+    pub about: u64,
+    /// The HTTP status under which it comes, if it is not an event.
+    pub http_status: Option<u16>,
+    /// What has come of it so far.
+    pub head: Bytes,
+    /// Takes who is to get it in pieces, its beginning included.
+    pub accept: oneshot::Sender<mpsc::Sender<Piece>>,
 }
 
 impl Link {
@@ -150,6 +166,8 @@ impl UpstreamFault {
 pub enum Arrival {
     /// An answer to the request that was forwarded under this id.
     Answer(u64, Result<Answered, UpstreamFault>),
+    /// What may become a long answer to a request that was forwarded.
+    Long(Long),
     /// A request of the upstream to the client, and the request on whose stream it came.
     Request(upstream_frame::UpstreamRequest, Option<u64>),
     /// A notification, likewise.
@@ -306,6 +324,12 @@ impl Upstream {
         }
     }
 
+    /// Whether a request is one of this host itself.
+    fn is_own(&self, id: u64) -> bool {
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.contains_key(&id)
+    }
+
     /// Hands an answer to whoever of this host waits for it; gives it back when nobody of ours does.
     fn own_answer(
         &self,
@@ -357,6 +381,8 @@ impl Arrivals {
                     about,
                     http_status,
                 }) => self.message(text, about, http_status),
+                Some(Incoming::Long(long)) if self.upstream.is_own(long.about) => drop(long),
+                Some(Incoming::Long(long)) => self.queue.push_back(Arrival::Long(long)),
                 Some(Incoming::Failed(id, fault)) => self.answered(id, Err(fault)),
                 None => return self.ended().await,
             }

@@ -10,15 +10,18 @@
 pub mod era;
 pub mod event;
 pub mod frame;
+pub mod hints;
 pub mod id;
 pub mod line;
 pub mod list;
+pub mod long_answer;
 pub mod method;
 pub mod mirror;
 pub mod object;
 pub mod refusal;
 pub mod scan;
 pub mod shape;
+mod syntax;
 pub mod upstream_frame;
 
 #[cfg(test)]

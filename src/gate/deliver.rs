@@ -11,15 +11,13 @@ use crate::decision::Seam;
 use crate::seam::Guard;
 use crate::vocabulary::DecisionId;
 use crate::wire::era::{ClientCapabilities, Era};
+use crate::wire::hints::Hints;
 use crate::wire::object;
 use crate::wire::upstream_frame::Answer;
 
 /// A gated result may be cached for this long at most, in milliseconds, so that an old list does not
 /// outlive the policy that judged it (semantics section 7).
 pub const GATED_TTL_MS_MAX: u64 = 60_000;
-
-/// The scope of a gated result, raw.
-pub(super) const PRIVATE: &str = r#""private""#;
 
 /// The start of every `_meta` key that only this host may use (ruling R49).
 pub const OWN_META_PREFIX: &str = "gatewright/";
@@ -123,12 +121,9 @@ impl Gate {
             }
             _ => answer,
         };
-        let answer = match ticket.caller.era {
-            Era::Handshake => answer,
-            Era::Stateless => self.uncached(ticket, answer),
-        };
+        let about_a_task = is_about_a_task(&ticket.method, answer.result().unwrap_or("{}"));
         Ok(Delivered {
-            answer,
+            answer: self.hints(ticket, about_a_task).applied(answer),
             input_required: false,
         })
     }
@@ -182,24 +177,15 @@ impl Gate {
     }
 
     /// Caching hints: none survive an approval or an exchange of input, and a gated result is private.
-    fn uncached(&self, ticket: &Ticket, answer: Answer) -> Answer {
-        let result = answer.result().unwrap_or("{}");
-        let hinted = object::member(result, "ttlMs");
-        let scoped = object::member(result, "cacheScope");
-        if is_about_a_task(&ticket.method, result) {
+    pub(super) fn hints(&self, ticket: &Ticket, about_a_task: bool) -> Hints {
+        match ticket.caller.era {
+            Era::Handshake => Hints::Kept,
             // Its `ttlMs` is how long the task is kept.
-            return match scoped {
-                Some(_) => answer.with_result_members(&[("cacheScope", PRIVATE)]),
-                None => answer,
-            };
+            Era::Stateless if about_a_task => Hints::OfATask,
+            Era::Stateless if ticket.approval.is_some() || ticket.stateful => Hints::Never,
+            Era::Stateless if matches!(self.guards.of(ticket.seam), Guard::Unset) => Hints::Kept,
+            Era::Stateless => Hints::Capped(GATED_TTL_MS_MAX),
         }
-        if ticket.approval.is_some() || ticket.stateful {
-            return answer.with_result_members(&[("ttlMs", "0"), ("cacheScope", PRIVATE)]);
-        }
-        if matches!(self.guards.of(ticket.seam), Guard::Unset) || (hinted.is_none() && scoped.is_none()) {
-            return answer;
-        }
-        answer.with_result_members(&[("ttlMs", &capped_ttl_ms(hinted)), ("cacheScope", PRIVATE)])
     }
 
     /// Checks that one of the upstream's requests may be put to this client; gives what stands in its place, if
@@ -234,12 +220,6 @@ impl Gate {
         let marked = self.server_requests.marked(&method, params, &self.server);
         Ok(marked.map(|params| object::with_member(request, "params", Some(&params))))
     }
-}
-
-/// How long a gated result may be cached, raw, from what the upstream says.
-pub(super) fn capped_ttl_ms(hinted: Option<&str>) -> String {
-    let ttl_ms = hinted.and_then(|raw| raw.parse::<u64>().ok()).unwrap_or(0);
-    ttl_ms.min(GATED_TTL_MS_MAX).to_string()
 }
 
 fn is_input_required(result: &str) -> bool {

@@ -8,11 +8,12 @@
 use tokio::sync::watch;
 
 use super::Gate;
-use super::deliver::{PRIVATE, Ticket, Undeliverable, capped_ttl_ms};
+use super::deliver::{GATED_TTL_MS_MAX, Ticket, Undeliverable};
 use crate::decision::{Fault, Kind, Seam};
 use crate::seam::{Authorizer, Entry, Guard, Listing};
 use crate::vocabulary::Digest;
 use crate::wire::era::Era;
+use crate::wire::hints::Hints;
 use crate::wire::list::Told;
 use crate::wire::refusal::Refusal;
 use crate::wire::upstream_frame::Answer;
@@ -137,9 +138,9 @@ impl Gate {
 
 /// The result as one that is nobody else's, and that does not outlive the policies for long.
 fn private(result: &str) -> String {
-    let ttl_ms = capped_ttl_ms(object::member(result, "ttlMs"));
+    let ttl_ms = Hints::Capped(GATED_TTL_MS_MAX).ttl_ms(object::member(result, "ttlMs"));
     let result = object::with_member(result, "ttlMs", Some(&ttl_ms));
-    object::with_member(&result, "cacheScope", Some(PRIVATE))
+    object::with_member(&result, "cacheScope", Some(Hints::SCOPE))
 }
 
 fn refused(ticket: &Ticket, fault: Fault) -> Refusal {

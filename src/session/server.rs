@@ -28,6 +28,7 @@ impl Session {
         match arrival {
             Arrival::Answer(upstream_id, Ok(answered)) => self.answered(upstream_id, answered).await,
             Arrival::Answer(upstream_id, Err(fault)) => self.failed(upstream_id, &fault).await,
+            Arrival::Long(long) => self.offered(long),
             Arrival::Request(request, about) => self.relay_request(&request, about).await,
             Arrival::Notification(notification, about) => self.relay_notification(&notification, about).await,
             Arrival::Ended(fault) => self.ended(&fault).await,

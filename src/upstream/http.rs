@@ -5,6 +5,7 @@
 //! the only credential that is sent is the configured one. Redirects are not followed.
 
 mod exchange;
+mod pieces;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

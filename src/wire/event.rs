@@ -16,6 +16,15 @@ pub struct Event {
 #[error("an event is longer than {0} bytes")]
 pub struct TooLong(pub usize);
 
+/// What comes of an event that is taken before it is complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventPiece {
+    /// More of its data.
+    Data(Bytes),
+    /// The event is complete.
+    End,
+}
+
 /// Splits a stream into events.
 #[derive(Debug)]
 pub struct EventSplitter {
@@ -30,6 +39,8 @@ pub struct EventSplitter {
     at_start: bool,
     /// The last line ended with CR, so that an LF that follows belongs to it.
     after_cr: bool,
+    /// The start of a `data` line was taken out, and its end is still to come.
+    in_data: bool,
 }
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -48,6 +59,7 @@ impl EventSplitter {
             event_bytes_max,
             at_start: true,
             after_cr: false,
+            in_data: false,
         }
     }
 
@@ -89,6 +101,77 @@ impl EventSplitter {
             if has_data {
                 let id = self.id.clone();
                 return Ok(Some(Event { data, id }));
+            }
+        }
+    }
+
+    /// The data of the event that is not complete yet, as far as it has come; what stands there may be a part of one.
+    #[must_use]
+    pub fn unfinished(&self) -> Bytes {
+        let mut data = self.data.clone();
+        if let Some(value) = data_of(&self.kept) {
+            if self.has_data {
+                data.put_u8(b'\n');
+            }
+            data.put_slice(value);
+        }
+        data.freeze()
+    }
+
+    /// How many bytes wait for the end of their event.
+    #[must_use]
+    pub fn unfinished_bytes(&self) -> usize {
+        self.kept.len() + self.data.len()
+    }
+
+    /// Takes out what has come of an event before all of it has; once this was begun, it must go on until
+    /// [`EventPiece::End`]. The pieces are the data that [`Self::next_event`] would have given.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLong`], of a line that is no data; nothing more can be read then.
+    pub fn next_piece(&mut self) -> Result<Option<EventPiece>, TooLong> {
+        loop {
+            if !self.data.is_empty() {
+                return Ok(Some(EventPiece::Data(self.data.split().freeze())));
+            }
+            if self.in_data {
+                let found = memchr::memchr2(b'\n', b'\r', &self.kept);
+                self.searched = 0;
+                let value = match found {
+                    Some(_) => self.line().unwrap_or_default(),
+                    None => self.kept.split().freeze(),
+                };
+                self.in_data = found.is_none();
+                match (value.is_empty(), found) {
+                    (false, _) => return Ok(Some(EventPiece::Data(value))),
+                    (true, Some(_)) => continue,
+                    (true, None) => return Ok(None),
+                }
+            }
+            if self.after_cr && self.kept.starts_with(b"\n") {
+                self.after_cr = false;
+                self.searched = 0;
+                drop(self.kept.split_to(1));
+            }
+            if let Some(value) = data_of(&self.kept) {
+                let start = self.kept.len() - value.len();
+                drop(self.kept.split_to(start));
+                (self.searched, self.at_start, self.after_cr, self.in_data) = (0, false, false, true);
+                if std::mem::replace(&mut self.has_data, true) {
+                    return Ok(Some(EventPiece::Data(Bytes::from_static(b"\n"))));
+                }
+                continue;
+            }
+            if self.event_bytes_max < self.kept.len() {
+                return Err(TooLong(self.event_bytes_max));
+            }
+            match self.line() {
+                None => return Ok(None),
+                Some(line) if line.is_empty() && std::mem::take(&mut self.has_data) => {
+                    return Ok(Some(EventPiece::End));
+                }
+                Some(line) => self.field(&line),
             }
         }
     }
@@ -148,6 +231,15 @@ impl EventSplitter {
     }
 }
 
+/// What has come of the value of a `data` line, once it is certain that it is one.
+fn data_of(line: &[u8]) -> Option<&[u8]> {
+    let value = line.strip_prefix(b"data:")?;
+    match value.first()? {
+        b' ' => value.get(1..),
+        _ => Some(value),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,6 +287,44 @@ mod tests {
         check(&["\u{feff}data: a\n\n"], &["a"]);
         check(&["data:  a\n\n"], &[" a"]);
         check(&[&format!("data: {}\n\n", "x".repeat(90))], &["(too long)"]);
+    }
+
+    /// All data of the first event, taken out as it comes in parts of `size` bytes; none when it has no end.
+    fn in_pieces(stream: &str, size: usize) -> Option<String> {
+        let mut splitter = EventSplitter::new(1024);
+        let mut data = Vec::new();
+        for part in stream.as_bytes().chunks(size) {
+            splitter.push(part);
+            while let Some(piece) = splitter.next_piece().unwrap() {
+                match piece {
+                    EventPiece::Data(bytes) => data.extend_from_slice(&bytes),
+                    EventPiece::End => return String::from_utf8(data).ok(),
+                }
+            }
+        }
+        None
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn pieces_are_the_event(
+            stream in "((data:? ?[ax\u{e9}:]{0,9}|id: ?[0-9]|: c|event: m|x)(\r\n|\n|\r)){0,5}(\r\n|\n|\r)(\n)?",
+            size in 1_usize..12,
+        ) {
+            let mut splitter = EventSplitter::new(1024);
+            splitter.push(stream.as_bytes());
+            let event = splitter.next_event().unwrap();
+            let whole = event.map(|event| String::from_utf8(event.data.to_vec()).unwrap());
+            proptest::prop_assert_eq!(whole, in_pieces(&stream, size), "{:?}", stream);
+        }
+    }
+
+    #[test]
+    fn what_has_come_of_an_event() {
+        let mut splitter = EventSplitter::new(1024);
+        splitter.push(b"event: m\ndata: {\ndata: \"a");
+        assert_eq!(Ok(None), splitter.next_event());
+        assert_eq!("{\n\"a", splitter.unfinished());
     }
 
     #[test]

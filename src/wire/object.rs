@@ -145,12 +145,20 @@ pub fn quote(text: &str) -> String {
 }
 
 /// The object with one member set, in place or as the last one, or removed. Every other byte is kept; a text
-/// that is no object is left as it is.
+/// that is no object is left as it is. Where the member stands more than once, each of them is set, so that it
+/// does not matter which one a reader takes; the first is removed.
 #[must_use]
 pub fn with_member(object: &str, name: &str, value: Option<&str>) -> String {
-    let found = members(object).find(|member| member.name == name);
-    match (found, value) {
-        (Some(member), Some(value)) => spliced(object, member.range, value),
+    let mut found = members(object).filter(|member| member.name == name);
+    match (found.next(), value) {
+        (Some(member), Some(value)) => {
+            let ranges: Vec<Range<usize>> = std::iter::once(member)
+                .chain(found)
+                .map(|member| member.range)
+                .collect();
+            let last_first = ranges.into_iter().rev();
+            last_first.fold(object.to_owned(), |object, range| spliced(&object, range, value))
+        }
         (Some(member), None) => without(object, member.whole),
         (None, Some(value)) => appended(object, name, value),
         (None, None) => object.to_owned(),

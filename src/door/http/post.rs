@@ -264,6 +264,7 @@ impl Post<'_> {
             Some(Event::Answer(line, source)) if !as_event(source) => {
                 reply::json(reply::status(era, &line, source), line)
             }
+            Some(Event::Long(pieces, source)) if !as_event(source) => reply::json_in_pieces(pieces),
             first => reply::events(first, stream),
         }
     }

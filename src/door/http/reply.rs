@@ -9,18 +9,23 @@ use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderV
 use axum::http::{Response, StatusCode};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body::Frame;
+use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
 use super::streams::{Event, Stream};
 use crate::session::Source;
 use crate::wire::era::Era;
 use crate::wire::id::RequestId;
+use crate::wire::long_answer::Piece;
 use crate::wire::{object, refusal};
 
 /// A comment goes out on a stream that has been silent for this long (ruling R33).
 pub(super) const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(15);
 
 const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+const EVENT_START: &[u8] = b"event: message\ndata: ";
+const EVENT_END: &[u8] = b"\n\n";
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -106,6 +111,37 @@ pub(super) fn status(era: Era, line: &[u8], source: Source) -> StatusCode {
     }
 }
 
+/// One JSON text that comes in pieces.
+pub(super) fn json_in_pieces(pieces: mpsc::Receiver<Piece>) -> Response<Body> {
+    let mut response = Response::new(Body::new(Pieces(pieces)));
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+/// A long answer has no end. The connection is closed without the end of the body, so that no client takes what it
+/// has got for all of it.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer broke off")]
+struct BrokeOff;
+
+struct Pieces(mpsc::Receiver<Piece>);
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = BrokeOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokeOff>>> {
+        self.0.poll_recv(context).map(|piece| match piece {
+            Some(Piece::Part(bytes)) => Some(Ok(Frame::data(bytes))),
+            Some(Piece::End) => None,
+            None => Some(Err(BrokeOff)),
+        })
+    }
+}
+
 /// A stream of events that begins with what came already.
 pub(super) fn events(first: Option<Event>, stream: Watched) -> Response<Body> {
     let mut keep_alive = interval_at(tokio::time::Instant::now() + KEEP_ALIVE_AFTER, KEEP_ALIVE_AFTER);
@@ -114,6 +150,7 @@ pub(super) fn events(first: Option<Event>, stream: Watched) -> Response<Body> {
         first,
         stream,
         keep_alive,
+        long: None,
     };
     let mut response = Response::new(Body::new(body));
     let headers = response.headers_mut();
@@ -146,16 +183,30 @@ struct Events {
     first: Option<Event>,
     stream: Watched,
     keep_alive: Interval,
+    /// The event that the stream is in.
+    long: Option<mpsc::Receiver<Piece>>,
 }
 
 impl http_body::Body for Events {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = BrokeOff;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Some(pieces) = &mut self.long {
+            let piece = std::task::ready!(pieces.poll_recv(context));
+            let bytes = match piece {
+                Some(Piece::Part(bytes)) => bytes,
+                Some(Piece::End) => {
+                    self.long = None;
+                    Bytes::from_static(EVENT_END)
+                }
+                None => return Poll::Ready(Some(Err(BrokeOff))),
+            };
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
         let event = match self.first.take() {
             Some(event) => Poll::Ready(Some(event)),
             None => self.stream.stream.poll_next(context),
@@ -164,6 +215,10 @@ impl http_body::Body for Events {
             Poll::Ready(Some(Event::Message(line) | Event::Answer(line, _))) => {
                 self.keep_alive.reset();
                 Poll::Ready(Some(Ok(Frame::data(event_of(&line)))))
+            }
+            Poll::Ready(Some(Event::Long(pieces, _))) => {
+                self.long = Some(pieces);
+                Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(EVENT_START)))))
             }
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => self
@@ -178,8 +233,8 @@ impl http_body::Body for Events {
 fn event_of(line: &Bytes) -> Bytes {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let mut event = BytesMut::with_capacity(line.len() + 24);
-    event.put_slice(b"event: message\ndata: ");
+    event.put_slice(EVENT_START);
     event.put_slice(line);
-    event.put_slice(b"\n\n");
+    event.put_slice(EVENT_END);
     event.freeze()
 }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::session::{Exchange, Outlet, Sending, Source, To};
+use crate::wire::long_answer::Piece;
 use crate::wire::refusal;
 
 /// Bytes that may wait on one stream for the client to read them. An answer is sent whatever its size.
@@ -29,6 +30,8 @@ pub(super) enum Event {
     Message(Bytes),
     /// The answer; nothing follows.
     Answer(Bytes, Source),
+    /// The answer, as it comes; nothing follows.
+    Long(mpsc::Receiver<Piece>, Source),
 }
 
 /// The streams of one conversation.
@@ -244,6 +247,14 @@ impl Outlet for Streams {
         let sender = self.open().exchanges.remove(exchange);
         drop(sender);
     }
+
+    fn in_pieces(&self, exchange: &Exchange, source: Source) -> Option<mpsc::Sender<Piece>> {
+        let sender = self.open().exchanges.remove(exchange)?;
+        // One piece waits, so that an upstream is no faster than the client.
+        let (pieces, taken) = mpsc::channel(1);
+        let _client_is_gone = sender.events.send(Event::Long(taken, source));
+        Some(pieces)
+    }
 }
 
 impl Stream {
@@ -261,7 +272,7 @@ impl Stream {
             Some(Event::Message(line)) => {
                 self.waiting.fetch_sub(line.len(), Ordering::AcqRel);
             }
-            Some(Event::Answer(..)) | None => self.answered = true,
+            Some(Event::Answer(..) | Event::Long(..)) | None => self.answered = true,
         }
         Poll::Ready(event)
     }
@@ -322,7 +333,7 @@ mod tests {
             Poll::Ready(Some(Event::Message(line) | Event::Answer(line, _))) => {
                 Some(String::from_utf8_lossy(&line).into_owned())
             }
-            Poll::Ready(None) | Poll::Pending => None,
+            Poll::Ready(Some(Event::Long(..)) | None) | Poll::Pending => None,
         }
     }
 

@@ -8,6 +8,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
 use tokio::time::timeout;
 
+use super::pieces::{self, Cut, Offered};
 use super::{Connection, EVENTS, Handshake, LAST_EVENT_ID, SESSION_ID, described};
 use crate::upstream::{Incoming, UpstreamFault};
 use crate::wire::era::Era;
@@ -116,9 +117,25 @@ impl Exchange {
         Err(unreachable("it refuses the request"))
     }
 
-    async fn json(&self, response: Response, opens: bool) -> Result<(), UpstreamFault> {
+    async fn json(&self, mut response: Response, opens: bool) -> Result<(), UpstreamFault> {
         let status = response.status().as_u16();
-        let body = read(response, self.connection.settings.message_bytes_max).await?;
+        let mut body = BytesMut::new();
+        let mut offered = Offered::NotYet;
+        while let Some(chunk) = next(&mut response).await? {
+            within(body.len() + chunk.len(), self.connection.settings.message_bytes_max)?;
+            body.extend_from_slice(&chunk);
+            let head = || Bytes::copy_from_slice(&body);
+            offered
+                .ask(&self.connection, self.id, Some(status), body.len(), head)
+                .await;
+            if let Offered::Taken(taker) = &offered {
+                return match pieces::body(body.freeze(), response, taker).await {
+                    Ok(()) | Err(Cut::NotTaken) => Ok(()),
+                    Err(Cut::Upstream(fault)) => Err(fault),
+                };
+            }
+        }
+        let body = body.freeze();
         if opens {
             self.keep_revision(&body);
         }
@@ -265,6 +282,7 @@ async fn follow(
 ) -> StreamEnd {
     let mut splitter = EventSplitter::new(connection.settings.message_bytes_max);
     let mut events = 0;
+    let mut offered = Offered::NotYet;
     loop {
         let Ok(Some(chunk)) = response.chunk().await else {
             let retry = splitter.retry_ms().map_or(RESUME_AFTER, Duration::from_millis);
@@ -299,6 +317,18 @@ async fn follow(
             if answers {
                 return StreamEnd::Answered;
             }
+            offered = Offered::NotYet;
+        }
+        let Some(id) = about else { continue };
+        let bytes = splitter.unfinished_bytes();
+        offered
+            .ask(connection, id, None, bytes, || splitter.unfinished())
+            .await;
+        if let Offered::Taken(taker) = &offered {
+            return match pieces::event(&mut splitter, &mut response, taker).await {
+                Ok(()) | Err(Cut::NotTaken) => StreamEnd::Answered,
+                Err(Cut::Upstream(fault)) => StreamEnd::Unreadable(fault),
+            };
         }
     }
 }
@@ -311,19 +341,25 @@ async fn pause(time: Duration) {
 /// The whole body, within a limit.
 async fn read(mut response: Response, bytes_max: usize) -> Result<Bytes, UpstreamFault> {
     let mut body = BytesMut::new();
-    while let Some(chunk) = response
-        .chunk()
-        .await
-        .map_err(|error| UpstreamFault::Unreachable(format!("its answer broke off: {}", described(&error))))?
-    {
-        if bytes_max < body.len() + chunk.len() {
-            return Err(UpstreamFault::Garbage(format!(
-                "it is longer than {bytes_max} bytes"
-            )));
-        }
+    while let Some(chunk) = next(&mut response).await? {
+        within(body.len() + chunk.len(), bytes_max)?;
         body.extend_from_slice(&chunk);
     }
     Ok(body.freeze())
+}
+
+pub(super) async fn next(response: &mut Response) -> Result<Option<Bytes>, UpstreamFault> {
+    let chunk = response.chunk().await;
+    chunk.map_err(|error| UpstreamFault::Unreachable(format!("its answer broke off: {}", described(&error))))
+}
+
+fn within(bytes: usize, bytes_max: usize) -> Result<(), UpstreamFault> {
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    Err(UpstreamFault::Garbage(format!(
+        "it is longer than {bytes_max} bytes"
+    )))
 }
 
 fn content_type(response: &Response) -> String {

@@ -396,8 +396,15 @@ mod tests {
             let expected = whole(text.as_bytes(), hints);
             for size in [1, 2, 3, 7, 4096] {
                 let actual = in_pieces(text.as_bytes(), size, hints);
-                let shown = |out: &Option<Vec<u8>>| out.as_deref().map(|out| String::from_utf8_lossy(out).into_owned());
-                assert_eq!(shown(&expected), shown(&actual), "{text} in pieces of {size}, {hints:?}");
+                let shown = |out: &Option<Vec<u8>>| {
+                    out.as_deref()
+                        .map(|out| String::from_utf8_lossy(out).into_owned())
+                };
+                assert_eq!(
+                    shown(&expected),
+                    shown(&actual),
+                    "{text} in pieces of {size}, {hints:?}"
+                );
             }
         }
     }
@@ -444,7 +451,10 @@ mod tests {
         ));
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         for levels in [DEPTH_MAX - 2, DEPTH_MAX - 1] {
-            check(&format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"a":{}}}}}"#, deep(levels)));
+            check(&format!(
+                r#"{{"jsonrpc":"2.0","id":7,"result":{{"a":{}}}}}"#,
+                deep(levels)
+            ));
         }
     }
 

@@ -75,7 +75,9 @@ impl Syntax {
     pub(super) fn is_complete(&self) -> bool {
         match self.expect {
             Expect::End => true,
-            Expect::Zero | Expect::Integer | Expect::Fraction | Expect::ExponentDigits => self.open.is_empty(),
+            Expect::Zero | Expect::Integer | Expect::Fraction | Expect::ExponentDigits => {
+                self.open.is_empty()
+            }
             _ => false,
         }
     }

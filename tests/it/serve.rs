@@ -5,6 +5,7 @@ mod boot;
 mod children;
 mod door;
 mod end;
+mod long;
 mod tls;
 
 /// A server of both eras that says its name. It leaves when it is told to, and `hold` waits for a byte from the port that is

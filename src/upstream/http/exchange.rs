@@ -122,7 +122,10 @@ impl Exchange {
         let mut body = BytesMut::new();
         let mut offered = Offered::NotYet;
         while let Some(chunk) = next(&mut response).await? {
-            within(body.len() + chunk.len(), self.connection.settings.message_bytes_max)?;
+            within(
+                body.len() + chunk.len(),
+                self.connection.settings.message_bytes_max,
+            )?;
             body.extend_from_slice(&chunk);
             let head = || Bytes::copy_from_slice(&body);
             offered

@@ -61,7 +61,11 @@ pub(super) enum Cut {
 }
 
 /// Passes on a body whose beginning is `head`.
-pub(super) async fn body(head: Bytes, mut response: Response, pieces: &mpsc::Sender<Piece>) -> Result<(), Cut> {
+pub(super) async fn body(
+    head: Bytes,
+    mut response: Response,
+    pieces: &mpsc::Sender<Piece>,
+) -> Result<(), Cut> {
     send(pieces, Piece::Part(head)).await?;
     while let Some(chunk) = next(&mut response).await? {
         send(pieces, Piece::Part(chunk)).await?;

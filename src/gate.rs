@@ -30,7 +30,7 @@ use crate::audit::{AskRecord, AuditLog};
 use crate::clock::Clock;
 use crate::decision::{Code, Conclusion, Seam, Verdict};
 use crate::seam::{Call, Context, Guard, Guards};
-use crate::vocabulary::{Digest, Principal, RandomId};
+use crate::vocabulary::{Principal, RandomId};
 use crate::wire::era::{ClientCapabilities, Era};
 use crate::wire::frame::Request;
 use crate::wire::object;
@@ -46,9 +46,6 @@ use permit::Permit;
 use record::Case;
 use server_requests::ServerRequests;
 use tasks::Tasks;
-
-/// The revision of a seam without a chain.
-const UNSET_REVISION: &[u8] = b"gatewright: no chain";
 
 /// Judges requests and makes permits.
 #[derive(Debug)]
@@ -336,7 +333,7 @@ impl Gate {
     ) -> Verdict {
         let chain = match self.guards.of(seam) {
             Guard::Chain(chain) => chain,
-            Guard::Unset => return unset(seam, &attempt.tool_json),
+            Guard::Unset => return sensitive::unset(seam, &attempt.tool_json),
         };
         let context = Context {
             tool_json: &attempt.tool_json,
@@ -565,22 +562,6 @@ impl Presented {
             bindings: case.bindings(),
             carry: upstream_state,
         })
-    }
-}
-
-/// A seam without a chain lets pass, but no tool that declares itself destructive.
-fn unset(seam: Seam, tool_json: &str) -> Verdict {
-    let conclusion = match seam {
-        Seam::Tools if sensitive::declares_itself_destructive(tool_json) => Conclusion::Deny {
-            code: Code::Denied,
-            detail: refuse::DESTRUCTIVE_UNGUARDED.to_owned(),
-        },
-        Seam::Tools | Seam::Reads => Conclusion::Allow,
-    };
-    Verdict {
-        conclusion,
-        revision: Digest::of(UNSET_REVISION),
-        policies: Vec::new(),
     }
 }
 

@@ -19,6 +19,7 @@ mod chain;
 mod child;
 mod cli;
 mod config;
+mod config_docs;
 mod contract;
 mod floor_plan;
 mod golden;

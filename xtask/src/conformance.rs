@@ -289,3 +289,32 @@ fn announced(from: Option<impl Read + Send + 'static>, before: &str) -> Result<S
     }
     bail!("it ended before it served:\n{}", said.join("\n"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_names_every_check_that_may_differ() {
+        let page = fs::read_to_string(root().unwrap().join("docs/conformance.md")).unwrap();
+        for row in EXCEPTIONS {
+            let checks: Vec<String> = row.checks.iter().map(|check| format!("`{check}`")).collect();
+            let start = format!(
+                "| {} | `{}` | {} |",
+                row.way.name(),
+                row.scenario,
+                checks.join(", ")
+            );
+            assert!(page.contains(&start), "docs/conformance.md lacks `{start}`");
+        }
+        let rows = page
+            .lines()
+            .filter(|line| line.starts_with("| gate, then "))
+            .count();
+        assert_eq!(
+            EXCEPTIONS.len(),
+            rows,
+            "docs/conformance.md names what is compared"
+        );
+    }
+}
